@@ -1,0 +1,3 @@
+"""Apache RocketMQ, spoken natively by Python and Twisted."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The txrocketmq command line."""

@@ -1,0 +1,1 @@
+"""Official configuration keys, files and defaults."""

@@ -1,0 +1,292 @@
+"""Every seam of the system in one place: who may ask whom for what.
+
+Each interface has a real provider and an in-memory one, and one test suite runs on both. Checks that a provider keeps its
+interface happen when parts are assembled, never per message.
+
+Units: ``*_ms`` are milliseconds (wall-clock ones since the Unix epoch), ``*_bytes`` are bytes, a *physical offset* indexes the
+commit log in bytes, a *logical offset* counts entries of one consume queue.
+"""
+
+from __future__ import annotations
+
+from zope.interface import Attribute, Interface
+
+# --------------------------------------------------------------------------- remoting
+
+
+class IConnection(Interface):
+    """One live remoting connection, as request handlers and connection listeners see it."""
+
+    remote_address = Attribute(
+        "``(host, port)`` of the peer; host is a numeric address without brackets."
+    )
+    local_address = Attribute("``(host, port)`` of this end.")
+    remote_text = Attribute("The peer as ``host:port`` text, IPv6 hosts bracketed.")
+    is_open = Attribute("False once the connection is lost or being closed.")
+    attributes = Attribute("A dict for the roles' own marks (client id, broker address).")
+
+    def request(code: int, header: object, body: bytes, timeout_ms: int) -> object:
+        """Send a request to the peer; a Deferred of its `RemotingCommand`, or a failed one with `RemotingError`."""
+
+    def oneway(code: int, header: object, body: bytes) -> bool:
+        """Send a request that gets no answer; False when the connection is closed or its output is over the high mark."""
+
+    def close(reason: str) -> None:
+        """Close the connection after what was written; the reason goes to the log."""
+
+
+class IConnectionListener(Interface):
+    """Told about the life of connections (official ``ChannelEventListener``)."""
+
+    def connected(connection: IConnection) -> None:
+        """A connection was accepted or made."""
+
+    def disconnected(connection: IConnection, reason: str) -> None:
+        """A connection is gone; called once for each, also after `idle`."""
+
+    def idle(connection: IConnection) -> None:
+        """Nothing was read or written for the idle time (120 s); the connection is closed right after."""
+
+
+class IRemotingClient(Interface):
+    """Requests to any address over pooled connections, with reconnect and back-off."""
+
+    def request(
+        address: str,
+        code: int,
+        header: object,
+        body: bytes,
+        timeout_ms: int,
+        ext_fields: object,
+    ) -> object:
+        """A Deferred of the answer, a `RemotingCommand` of whatever code; fails with `RemotingError`."""
+
+    def oneway(address: str, code: int, header: object, body: bytes, timeout_ms: int) -> object:
+        """A Deferred that fires with None once the request was handed to the connection."""
+
+    def close_address(address: str) -> None:
+        """Drop the pooled connection to an address that is no longer wanted."""
+
+    def stop() -> object:
+        """Close all connections; a Deferred that fires when they are gone. Waiters get `RemotingSendError`."""
+
+
+# --------------------------------------------------------------------------- disk
+
+
+class IMapping(Interface):
+    """One file of a fixed size that is written in place through shared memory."""
+
+    size = Attribute("The file's length in bytes.")
+    buffer = Attribute("A writable memoryview of the whole file.")
+
+    def allocated_to() -> int:
+        """Bytes from the start whose blocks exist on disk: only these may be written without risk of SIGBUS."""
+
+    def allocate(end: int) -> None:
+        """Make blocks exist up to ``end`` (blocking; pool only). OSError ENOSPC when the disk is full."""
+
+    def sync(start: int, end: int) -> None:
+        """Force bytes to the device (blocking; pool only). OSError EIO means they may be lost for good."""
+
+    def close() -> None:
+        """Release the mapping; the buffer must not be used any more."""
+
+
+class IDisk(Interface):
+    """The file system as the store uses it; all paths absolute. Failures are OSError with the real errno."""
+
+    def map(path: str, size: int, create: bool) -> IMapping:
+        """Map a file of exactly ``size`` bytes; create it (sparse, full length) when asked and absent."""
+
+    def read_at(path: str, offset: int, size: int) -> bytes:
+        """Read up to ``size`` bytes (blocking when cold)."""
+
+    def read_file(path: str) -> bytes:
+        """The whole file; FileNotFoundError when absent."""
+
+    def replace_file(path: str, data: bytes, keep_backup: bool) -> None:
+        """Write a new file, sync it, keep the old one as ``.bak`` when asked, rename over, sync the directory (blocking)."""
+
+    def listdir(path: str) -> list[str]:
+        """Names in a directory, sorted; empty when it is absent."""
+
+    def size(path: str) -> int:
+        """A file's length; FileNotFoundError when absent."""
+
+    def exists(path: str) -> bool:
+        """Whether a file or directory is there."""
+
+    def makedirs(path: str) -> None:
+        """Make a directory and its parents; nothing when present."""
+
+    def remove(path: str) -> None:
+        """Delete a file; nothing when absent."""
+
+    def rmtree(path: str) -> None:
+        """Delete a directory with all in it; nothing when absent."""
+
+    def truncate(path: str, size: int) -> None:
+        """Cut or extend a file."""
+
+    def lock(path: str) -> object:
+        """Take the exclusive fcntl lock on byte 0 of a file, returning an object with ``release()``; StoreLockedError."""
+
+    def usage(path: str) -> tuple[int, int]:
+        """``(used, total)`` bytes of the file system that holds the path."""
+
+
+class IBlockingPool(Interface):
+    """A bounded pool for blocking work on bytes and numbers (never on shared objects)."""
+
+    def submit(function: object, *args: object) -> object:
+        """Run in a thread; a Deferred of the result. Fails with RemotingTooMuchRequestError's sibling StoreError when full."""
+
+    def stop() -> object:
+        """A Deferred that fires when all accepted work is done and the threads are gone."""
+
+
+class IConfigFiles(Interface):
+    """The JSON files under ``<storePathRootDir>/config``: atomic, with a ``.bak`` that serves when the main one is damaged."""
+
+    def load(name: str) -> bytes | None:
+        """The file's bytes (``topics.json`` ...), or the backup's when the main one is missing, empty or not JSON; None when neither is there."""
+
+    def save(name: str, data: bytes) -> object:
+        """Persist off the reactor, newest content wins; a Deferred that fires when this or newer content is on disk."""
+
+    def save_now(name: str, data: bytes) -> None:
+        """Persist before returning (shutdown only)."""
+
+
+# --------------------------------------------------------------------------- store
+
+
+class IMessageAppender(Interface):
+    """Accepts messages. All methods run in the reactor thread and never block."""
+
+    def put_message(record: object) -> object:
+        """Append one `MessageRecord`; a `PutMessageResult`, or a Deferred of one where a flush or a replica is waited for."""
+
+    def put_batch(record: object) -> object:
+        """Append a client batch (``record.body`` is the batch body) as consecutive messages of one queue; result as above."""
+
+    def append_raw(offset: int, data: bytes) -> bool:
+        """Append replicated log bytes at exactly this physical offset (slave side); False when it does not fit."""
+
+
+class IMessageReader(Interface):
+    """Finds messages."""
+
+    def get_message(
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        message_filter: object,
+    ) -> object:
+        """Read from a queue: a `GetMessageResult`, or a Deferred of one when the bytes are cold. ``message_filter`` is an
+        `IMessageFilter` or None; ``max_bytes`` bounds the answer besides the official in-memory and on-disk limits."""
+
+    def look_message(physical_offset: int) -> object:
+        """The `MessageExt` at a physical offset, or None."""
+
+    def look_message_bytes(physical_offset: int, size: int) -> bytes | None:
+        """The record's bytes; with size 0 the record's own length is used. None when nothing valid is there."""
+
+    def query_message(topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> object:
+        """A `QueryMessageResult` (record bytes newest first, index last update time and offset)."""
+
+
+class IMessageFilter(Interface):
+    """Decides which entries of a queue a consumer gets."""
+
+    def matches_tags_code(tags_code: int) -> bool:
+        """Cheap check on the consume queue's entry."""
+
+    def matches_record(record: bytes) -> bool:
+        """Full check on the record's bytes; True where only tags count."""
+
+
+class IQueueOffsets(Interface):
+    """Positions in queues."""
+
+    def min_offset(topic: str, queue_id: int) -> int:
+        """Smallest logical offset that can be read; 0 for an unknown queue."""
+
+    def max_offset(topic: str, queue_id: int) -> int:
+        """The next logical offset to be given; 0 for an unknown queue."""
+
+    def offset_by_time(topic: str, queue_id: int, timestamp_ms: int, upper: bool) -> int:
+        """Logical offset for a store time (``BoundaryType`` lower, or upper)."""
+
+    def store_time(topic: str, queue_id: int, offset: int) -> int:
+        """Store time of an entry in ms, -1 when absent."""
+
+    def earliest_store_time(topic: str, queue_id: int) -> int:
+        """Store time of a queue's first entry in ms, -1 when it has none."""
+
+    def is_in_memory(topic: str, queue_id: int, offset: int) -> bool:
+        """Whether an entry's record is within the in-memory share of the log (`accessMessageInMemoryMaxRatio`)."""
+
+    def queues() -> object:
+        """Iterable of ``(topic, queue_id)`` that have a consume queue."""
+
+    def delete_topics(topics: object) -> int:
+        """Remove the consume queues of topics; how many topics had any."""
+
+
+class IReplicationControl(Interface):
+    """What replication needs of the log (used by the HA role later)."""
+
+    def max_physical_offset() -> int:
+        """End of the log in bytes."""
+
+    def min_physical_offset() -> int:
+        """Start of the oldest file."""
+
+    def flushed_offset() -> int:
+        """Everything below is on the device."""
+
+    def read_log(offset: int, max_bytes: int) -> bytes:
+        """Contiguous log bytes for a replica, never across a file's end; empty at the end."""
+
+
+class IStoreLifecycle(Interface):
+    """Start, recovery and stop of the store."""
+
+    def load() -> object:
+        """Lock the directory, open files, recover. A Deferred that fires when the store may serve; fails with StoreError."""
+
+    def start() -> None:
+        """Begin timed work (flush, checkpoint)."""
+
+    def stop() -> object:
+        """Flush everything, write the checkpoint, remove the abort file, release the lock. A Deferred."""
+
+    def add_arrival_listener(listener: object) -> None:
+        """Call ``listener(topic, queue_id, next_offset, tags_code, store_timestamp_ms)`` for each message once it can be read."""
+
+
+class IMessageStore(
+    IMessageAppender, IMessageReader, IQueueOffsets, IReplicationControl, IStoreLifecycle
+):
+    """The whole store (official ``MessageStore``); provided by ``store.message_store.MessageStore`` and ``store.memory``."""
+
+
+class ICommitWaiter(Interface):
+    """Group commit: many waiters answered by one flush or one replica's report."""
+
+    def wait_for(offset: int, timeout_ms: int) -> object:
+        """A Deferred that fires True once everything below ``offset`` is safe, False at the timeout."""
+
+
+# --------------------------------------------------------------------------- name server
+
+
+class IBrokerDirectory(Interface):
+    """The route table: pure, told the time, owns no connection."""
+
+    def pick_route(topic: str) -> object:
+        """`TopicRouteData` for a topic, or None."""

@@ -1,0 +1,1 @@
+"""Values of the protocol: no I/O, no Twisted."""

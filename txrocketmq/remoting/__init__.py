@@ -1,0 +1,1 @@
+"""The Twisted shell of the codec: connections, dispatch, servers and clients."""

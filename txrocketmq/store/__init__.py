@@ -1,0 +1,1 @@
+"""The message store on disk, in the official layout."""
