@@ -1,0 +1,13 @@
+#!/bin/sh
+# Install what the tests need (virtual environment, JDK, Maven, official jars; all versions locked)
+# and run them: style, types, layers, then pytest. Arguments go to pytest.
+set -eu
+cd "$(dirname "$0")/.."
+EXTRAS="[test]"
+. scripts/venv.sh
+interop/setup
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+.venv/bin/mypy
+.venv/bin/lint-imports
+exec .venv/bin/python -m pytest -q --durations=15 "$@"
