@@ -83,8 +83,9 @@ class IMapping(Interface):
     def allocated_to() -> int:
         """Bytes from the start whose blocks exist on disk: only these may be written without risk of SIGBUS."""
 
-    def allocate(end: int) -> None:
-        """Make blocks exist up to ``end`` (blocking; pool only). OSError ENOSPC when the disk is full."""
+    def allocate(end: int, warm: bool = False) -> None:
+        """Make blocks exist up to ``end`` (blocking; pool only). OSError ENOSPC when the disk is full. With ``warm`` the
+        pages are brought into memory too, so that the first write to each costs no more than the next."""
 
     def sync(start: int, end: int) -> None:
         """Force bytes to the device (blocking; pool only). OSError EIO means they may be lost for good."""
@@ -99,8 +100,23 @@ class IDisk(Interface):
     def map(path: str, size: int, create: bool) -> IMapping:
         """Map a file of exactly ``size`` bytes; create it (sparse, full length) when asked and absent."""
 
+    def create(path: str, size: int) -> None:
+        """Make a file of this length without blocks (sparse) and its directory; nothing when it is there. Not synced."""
+
     def read_at(path: str, offset: int, size: int) -> bytes:
         """Read up to ``size`` bytes (blocking when cold)."""
+
+    def read_ready(path: str, offset: int, size: int) -> bytes | None:
+        """Read up to ``size`` bytes that are in memory; None when the device would have to be asked."""
+
+    def write_at(path: str, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of ``data`` into an existing file, through the page cache; OSError ENOSPC when the disk is full."""
+
+    def sync_file(path: str) -> None:
+        """Force a file's bytes and length to the device (blocking; pool only)."""
+
+    def sync_directory(path: str) -> None:
+        """Force a directory's entries to the device (blocking; pool only)."""
 
     def read_file(path: str) -> bytes:
         """The whole file; FileNotFoundError when absent."""
