@@ -7,7 +7,6 @@ txrocketmq acts on it. Everything else (files, command line, reference page) rea
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Callable
@@ -20,6 +19,9 @@ from txrocketmq.errors import ConfigError
 _METADATA_KEY = "txrocketmq.key"
 _JAVA_INT = (-(2**31), 2**31 - 1)
 _JAVA_LONG = (-(2**63), 2**63 - 1)
+# Worked out once for each class, at first use.
+_specs: dict[type, tuple[KeySpec, ...]] = {}
+_tables: dict[type, dict[str, KeySpec]] = {}
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -162,25 +164,26 @@ def camel_case(attribute: str) -> str:
     return first + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
-@functools.cache
 def keys_of(cls: type) -> tuple[KeySpec, ...]:
     """All keys of a configuration class, in the order declared."""
-    specs = []
-    for attribute in attrs.fields(cls):
-        declared = attribute.metadata[_METADATA_KEY]
-        name = declared["name"] or camel_case(attribute.name)
-        specs.append(KeySpec(attribute=attribute.name, **{**declared, "name": name}))
-    return tuple(specs)
+    specs = _specs.get(cls)
+    if specs is None:
+        found = []
+        for attribute in attrs.fields(cls):
+            declared = attribute.metadata[_METADATA_KEY]
+            name = declared["name"] or camel_case(attribute.name)
+            found.append(KeySpec(attribute=attribute.name, **{**declared, "name": name}))
+        specs = _specs[cls] = tuple(found)
+    return specs
 
 
-@functools.cache
 def key_table(cls: type) -> dict[str, KeySpec]:
     """The keys of a configuration class by each name that a file may use."""
-    table = {}
-    for spec in keys_of(cls):
-        table[spec.name] = spec
-        if spec.alias:
-            table[spec.alias] = spec
+    table = _tables.get(cls)
+    if table is None:
+        table = {spec.name: spec for spec in keys_of(cls)}
+        table.update({spec.alias: spec for spec in keys_of(cls) if spec.alias})
+        _tables[cls] = table
     return table
 
 
