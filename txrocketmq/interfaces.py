@@ -9,7 +9,13 @@ commit log in bytes, a *logical offset* counts entries of one consume queue.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from zope.interface import Attribute, Interface
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
 
 # --------------------------------------------------------------------------- remoting
 
@@ -112,6 +118,9 @@ class IDisk(Interface):
     def write_at(path: str, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Write all of ``data`` into an existing file, through the page cache; OSError ENOSPC when the disk is full."""
 
+    def zero_from(path: str, offset: int) -> None:
+        """Make all bytes from ``offset`` to the end read as zero; the length stays (blocking; pool or start only)."""
+
     def sync_file(path: str) -> None:
         """Force a file's bytes and length to the device (blocking; pool only)."""
 
@@ -155,10 +164,10 @@ class IDisk(Interface):
 class IBlockingPool(Interface):
     """A bounded pool for blocking work on bytes and numbers (never on shared objects)."""
 
-    def submit(function: object, *args: object) -> object:
-        """Run in a thread; a Deferred of the result. Fails with RemotingTooMuchRequestError's sibling StoreError when full."""
+    def submit(function: Callable[..., object], *args: object) -> Deferred[Any]:
+        """Run in a thread; a Deferred of the result. Fails with StoreError when the pool's queue is full or it is stopped."""
 
-    def stop() -> object:
+    def stop() -> Deferred[None]:
         """A Deferred that fires when all accepted work is done and the threads are gone."""
 
 

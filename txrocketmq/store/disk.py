@@ -30,8 +30,8 @@ FD_CACHE_LIMIT = 512
 
 PAGE_BYTES = mmap.PAGESIZE
 
-#: One step of warming: short, so that a thread that warms never holds anything for long.
-_WARM_STEP = bytes(256 * 1024)
+#: Zeros are written in steps of this: short, so that nobody waits long for what a step holds.
+_ZEROS = bytes(256 * 1024)
 
 #: What file systems say when they cannot tell whether a read would block.
 _NO_NOWAIT = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -79,17 +79,9 @@ class RealMapping:
         faults of a mapping do not."""
         position = start
         while position < end:
-            try:
-                data = min(os.lseek(self._fd, position, os.SEEK_DATA), end)
-            except OSError as error:
-                if error.errno != errno.ENXIO:
-                    raise
-                data = end
-            while position < data:
-                step = min(len(_WARM_STEP), data - position)
-                position += os.pwrite(self._fd, memoryview(_WARM_STEP)[:step], position)
-            if position < end:
-                position = os.lseek(self._fd, position, os.SEEK_HOLE)
+            data = min(_next_data(self._fd, position, end), end)
+            _write_zeros(self._fd, position, data)
+            position = data if data == end else os.lseek(self._fd, data, os.SEEK_HOLE)
 
     def sync(self, start: int, end: int) -> None:
         """See `IMapping`. Only the pages of the range are written: pages warmed ahead are not."""
@@ -261,6 +253,19 @@ class RealDisk:
         finally:
             self._descriptors.release(descriptor)
 
+    def zero_from(self, path: str, offset: int) -> None:
+        """See `IDisk`. Holes stay holes."""
+        descriptor = self._descriptors.acquire(path)
+        try:
+            size = os.fstat(descriptor.fd).st_size
+            position = _next_data(descriptor.fd, offset, size)
+            while position < size:
+                hole = min(os.lseek(descriptor.fd, position, os.SEEK_HOLE), size)
+                _write_zeros(descriptor.fd, position, hole)
+                position = _next_data(descriptor.fd, hole, size)
+        finally:
+            self._descriptors.release(descriptor)
+
     def sync_file(self, path: str) -> None:
         """See `IDisk`."""
         descriptor = self._descriptors.acquire(path)
@@ -385,6 +390,23 @@ def _write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> No
         count = os.pwrite(fd, rest, offset)
         rest = rest[count:]
         offset += count
+
+
+def _write_zeros(fd: int, start: int, end: int) -> None:
+    while start < end:
+        start += os.pwrite(fd, memoryview(_ZEROS)[: end - start], start)
+
+
+def _next_data(fd: int, position: int, end: int) -> int:
+    """Where the next bytes that are not a hole begin; ``end`` when there are none."""
+    if position >= end:
+        return end
+    try:
+        return os.lseek(fd, position, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return end
+        raise
 
 
 def _keep_backup(path: str) -> None:
