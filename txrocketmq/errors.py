@@ -7,13 +7,22 @@ failed (`StoreError`, `RemotingError`: the caller decides).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class RocketMQError(Exception):
     """Root of every error that txrocketmq raises on purpose."""
 
 
 class ProtocolError(RocketMQError):
-    """The peer sent bytes that are not the remoting protocol: the connection must be closed."""
+    """The peer sent bytes that are not the remoting protocol: the connection must be closed.
+
+    :ivar frames: whole good frames that came before the bad bytes in the same piece, and are still to be served.
+    """
+
+    def __init__(self, reason: str, frames: Sequence[bytes] = ()) -> None:
+        super().__init__(reason)
+        self.frames = frames
 
 
 class HeaderError(RocketMQError):

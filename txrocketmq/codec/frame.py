@@ -45,7 +45,7 @@ class FrameSplitter:
     def feed(self, data: bytes) -> list[bytes]:
         """Take bytes from the stream; the frames that are whole now, each without its length prefix.
 
-        :raises ProtocolError: a length is impossible. The splitter must not be fed again.
+        :raises ProtocolError: a length is impossible; its ``frames`` are the good ones before it. The splitter must not be fed again.
         """
         pending = self._pending
         if pending:
@@ -63,7 +63,7 @@ class FrameSplitter:
                 break
             length = _read_length(data, pos)[0]
             if not _MIN_FRAME_BYTES <= length <= self._max_length:
-                raise ProtocolError(self._refusal(length))
+                raise ProtocolError(self._refusal(length), frames)
             end = start + length
             if end > size:
                 break
