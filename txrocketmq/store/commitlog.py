@@ -1,0 +1,317 @@
+"""How does a message get its place in the one log of all messages? Append, end of file, read and scan.
+
+Stands for the official ``CommitLog`` with its ``DefaultAppendMessageCallback`` (without flush and replication).
+
+A record lies in one file: where it does not leave room for a blank record behind it, a blank record ends the file and the
+record goes to the next one. A batch is consecutive records of one file.
+
+Crash story: a record may be half written, or whole and not on the device. `LogScan` stops before the first bytes that are
+not a valid record of exactly this position; recovery cuts there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from struct import Struct
+from typing import Protocol
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from txrocketmq.codec.record import (
+    BLANK_RECORD_BYTES,
+    RecordHead,
+    blank_record,
+    encode_record,
+    record_size,
+    scan_head,
+)
+from txrocketmq.errors import RecordError, StoreError
+from txrocketmq.model.message import MessageRecord
+from txrocketmq.model.properties import MAX_PROPERTIES_BYTES
+from txrocketmq.store.mapped import FULL_DISK, MappedFile, MappedFileQueue
+from txrocketmq.store.results import PutMessageResult, PutMessageStatus
+
+log = Logger()
+
+#: What a record may have besides the largest body: the official encoder's reserve.
+RECORD_OVERHEAD_BYTES = 64 * 1024
+
+#: How much of the log a scan reads at once.
+SCAN_BYTES = 1024 * 1024
+
+_START = Struct(">ii")
+
+# Two bits of the sysFlag. Prepared and rolled back messages never enter a queue, so they have no place in one.
+_TRANSACTION_MASK = 0xC
+_TRANSACTION_COMMIT = 0x8
+
+
+class CommitLogConfig(Protocol):
+    """The keys that this module reads, at each use."""
+
+    max_message_size: int
+
+
+class CommitLog:
+    """All messages of a broker in the order of their arrival.
+
+    Everything runs in the reactor thread and nothing waits.
+
+    :ivar queue: the files.
+    :ivar last_store_timestamp_ms: what the newest record of this run says, 0 before it.
+    :ivar read_only: why writes are refused until restart, or None.
+    """
+
+    def __init__(
+        self, queue: MappedFileQueue, clock: IReactorTime, config: CommitLogConfig
+    ) -> None:
+        self.queue = queue
+        self.last_store_timestamp_ms = 0
+        self.read_only: str | None = None
+        self._config = config
+        self._seconds: Callable[[], float] = clock.seconds
+        self._file_size = queue.file_size
+        #: Where the space for records ends in each file.
+        self._records_end = queue.file_size - BLANK_RECORD_BYTES
+
+    # ------------------------------------------------------------------ append
+
+    def append(self, record: MessageRecord, queue_offset: int) -> PutMessageResult:
+        """Append one message with this place in its queue; see `PutMessageResult` for where it landed or why not."""
+        if len(record.body) > self._config.max_message_size:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
+        if len(record.properties) > MAX_PROPERTIES_BYTES:
+            return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+        transaction = record.sys_flag & _TRANSACTION_MASK
+        if transaction and transaction != _TRANSACTION_COMMIT:
+            queue_offset = 0
+        now_ms = int(self._seconds() * 1000)
+        queue = self.queue
+        files = queue.files
+        if files:
+            tail = files[-1]
+            position = tail.position
+            physical_offset = tail.base_offset + position
+            data = encode_record(record, queue_offset, physical_offset, now_ms)
+            size = len(data)
+            end = position + size
+            if end <= tail.writable and end <= self._records_end and self.read_only is None:
+                tail.buffer[position:end] = data
+                tail.position = end
+                if tail.base_offset + end >= queue.prepare_at:
+                    queue.prepare()
+                self.last_store_timestamp_ms = now_ms
+                return PutMessageResult(
+                    PutMessageStatus.PUT_OK, physical_offset, queue_offset, size, now_ms
+                )
+        return self._append_elsewhere((record,), queue_offset, now_ms)
+
+    def append_batch(
+        self, records: Sequence[MessageRecord], first_queue_offset: int
+    ) -> PutMessageResult:
+        """Append messages of one queue as consecutive records of one file; all or none."""
+        if not records or sum(len(record.body) for record in records) > (
+            self._config.max_message_size
+        ):
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
+        if any(len(record.properties) > MAX_PROPERTIES_BYTES for record in records):
+            return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+        return self._append_elsewhere(records, first_queue_offset, int(self._seconds() * 1000))
+
+    def _append_elsewhere(
+        self, records: Sequence[MessageRecord], queue_offset: int, now_ms: int
+    ) -> PutMessageResult:
+        """The careful way: batches, the end of a file, blocks that are not ready."""
+        size = sum(map(record_size, records))
+        if size > self._config.max_message_size + RECORD_OVERHEAD_BYTES * len(records):
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
+        if size > self._records_end:
+            log.error("a message of {size} bytes does not fit into any log file", size=size)
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
+        tail = self._room_for(size)
+        if tail is None:
+            return PutMessageResult(self.refusal())
+        physical_offset = tail.base_offset + tail.position
+        parts: list[bytes] = []
+        offsets: list[int] = []
+        for number, record in enumerate(records):
+            offsets.append(physical_offset)
+            part = encode_record(record, queue_offset + number, physical_offset, now_ms)
+            parts.append(part)
+            physical_offset += len(part)
+        tail.buffer[tail.position : tail.position + size] = b"".join(parts)
+        self.queue.advance(tail, size)
+        self.last_store_timestamp_ms = now_ms
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK,
+            offsets[0],
+            queue_offset,
+            size,
+            now_ms,
+            len(records),
+            offsets if len(offsets) > 1 else (),
+        )
+
+    def _room_for(self, size: int) -> MappedFile | None:
+        """The file that takes a record of this size now; ends the present one where it must. None: refused."""
+        if self.read_only is not None:
+            return None
+        queue = self.queue
+        tail = queue.tail
+        if tail is not None and tail.position + size > self._records_end:
+            if tail.position < tail.size and not self._end_file():
+                return None
+            if queue.roll() is None:
+                return None
+        return queue.reserve(size)
+
+    def _end_file(self) -> bool:
+        tail = self.queue.reserve(BLANK_RECORD_BYTES)
+        if tail is None:
+            return False
+        left = tail.size - tail.position
+        tail.buffer[tail.position : tail.position + BLANK_RECORD_BYTES] = blank_record(left)
+        self.queue.advance(tail, left)
+        return True
+
+    def append_raw(self, offset: int, data: bytes) -> bool:
+        """Append replicated bytes of one file at exactly the log's end; False when they do not go there now."""
+        queue = self.queue
+        if self.read_only is not None or offset != queue.max_offset:
+            return False
+        tail = queue.tail
+        if tail is not None and tail.position == tail.size:
+            tail = queue.roll()
+        if tail is None or tail.position + len(data) > tail.size:
+            return False
+        tail = queue.reserve(len(data))
+        if tail is None:
+            return False
+        tail.buffer[tail.position : tail.position + len(data)] = data
+        queue.advance(tail, len(data))
+        return True
+
+    def refusal(self) -> PutMessageStatus:
+        """Why an append is refused just now.
+
+        The disk is full or the log read-only: SERVICE_NOT_AVAILABLE. A file cannot be made for another reason:
+        CREATE_MAPPED_FILE_FAILED. The pool is only behind: OS_PAGE_CACHE_BUSY, the answer that asks for flow control.
+        """
+        failure = self.queue.failure
+        if self.read_only is not None or (failure is not None and failure.errno in FULL_DISK):
+            return PutMessageStatus.SERVICE_NOT_AVAILABLE
+        if failure is not None:
+            return PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+        return PutMessageStatus.OS_PAGE_CACHE_BUSY
+
+    def refuse_writes(self, reason: str) -> None:
+        """Refuse all appends until restart: what the device holds is not known any more."""
+        if self.read_only is None:
+            log.critical("the commit log is read-only until restart: {reason}", reason=reason)
+            self.read_only = reason
+
+    # ------------------------------------------------------------------ read
+
+    @property
+    def min_offset(self) -> int:
+        """First byte of the oldest file."""
+        return self.queue.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Offset behind the newest record."""
+        return self.queue.max_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is on the device."""
+        return self.queue.flushed_offset
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes, never across a file's end; empty outside the log. May ask the device."""
+        return self.queue.read(offset, size)
+
+    def read_ready(self, offset: int, size: int) -> bytes | None:
+        """As `read`, but None where the device would have to be asked."""
+        return self.queue.read_ready(offset, size)
+
+    def next_file_offset(self, offset: int) -> int:
+        """Where the file behind the one with this offset begins."""
+        return offset - offset % self._file_size + self._file_size
+
+    def scan(self, offset: int, *, check_crc: bool = False) -> LogScan:
+        """Walk over the records from an offset that is a record's first byte; see `LogScan`."""
+        return LogScan(self.queue, offset, check_crc)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the log (blocking; before it is opened for appending)."""
+        self.queue.truncate_to(offset)
+
+
+class LogScan:
+    """Iterator over ``(physical offset, RecordHead)``; passes from file to file, skips blank records. Blocks on cold bytes.
+
+    :ivar offset: where the next record begins or would begin.
+    :ivar damage: what was found there that is not a record; None while all is well and where nothing was written.
+    """
+
+    def __init__(self, queue: MappedFileQueue, offset: int, check_crc: bool) -> None:
+        self.offset = offset
+        self.damage: str | None = None
+        self._queue = queue
+        self._file_size = queue.file_size
+        self._check_crc = check_crc
+        self._buffer = b""
+        self._buffer_offset = offset
+
+    def __iter__(self) -> Iterator[tuple[int, RecordHead]]:
+        return self
+
+    def __next__(self) -> tuple[int, RecordHead]:
+        while True:
+            position = self._fill()
+            try:
+                head = scan_head(self._buffer, position, check_crc=self._check_crc)
+            except RecordError as error:
+                self.damage = f"at offset {self.offset}: {str(error).partition(': ')[2] or error}"
+                raise StopIteration from None
+            offset = self.offset
+            if head is None:
+                raise StopIteration
+            if head.is_blank:
+                self.offset = offset - offset % self._file_size + self._file_size
+                continue
+            if head.physical_offset != offset:
+                self.damage = f"a record of offset {head.physical_offset} lies at {offset}"
+                raise StopIteration
+            self.offset = offset + head.total_size
+            return offset, head
+
+    def record_bytes(self, offset: int, head: RecordHead) -> bytes:
+        """The whole record that was just returned."""
+        position = offset - self._buffer_offset
+        if not 0 <= position <= len(self._buffer) - head.total_size:
+            raise StoreError(f"the scan is not at {offset} any more")
+        return self._buffer[position : position + head.total_size]
+
+    def _fill(self) -> int:
+        """Have the whole record at `offset` in the buffer, as far as it is in the file; its position there."""
+        position = self.offset - self._buffer_offset
+        available = len(self._buffer) - position
+        if available >= BLANK_RECORD_BYTES:
+            wanted = _START.unpack_from(self._buffer, position)[0]
+            if wanted <= available or self._at_file_end(available):
+                return position
+        self._buffer = self._queue.read(self.offset, SCAN_BYTES)
+        self._buffer_offset = self.offset
+        if len(self._buffer) >= BLANK_RECORD_BYTES:
+            wanted = _START.unpack_from(self._buffer, 0)[0]
+            if wanted > len(self._buffer) and not self._at_file_end(len(self._buffer)):
+                self._buffer = self._queue.read(self.offset, wanted)
+        return 0
+
+    def _at_file_end(self, available: int) -> bool:
+        """Whether the buffer ends where the written part of its file ends: reading again gives no more."""
+        end = self.offset + available
+        return end % self._file_size == 0 or end >= self._queue.max_offset
