@@ -17,15 +17,20 @@ Host = tuple[str, int]
 """A numeric address without brackets, and a port."""
 
 
-class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False, rename="camel"):
-    """One partition: topic, broker name, queue id. Ordered and hashed by these."""
+class MessageQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
+    """One partition of a topic. Sorted by topic, broker name, queue id."""
 
-    topic: str
+    # In the order in which they are written as JSON.
     broker_name: str
     queue_id: int
+    topic: str
 
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.broker_name}/{self.queue_id}"
+    def __lt__(self, other: MessageQueue) -> bool:
+        return (self.topic, self.broker_name, self.queue_id) < (
+            other.topic,
+            other.broker_name,
+            other.queue_id,
+        )
 
 
 class Message(msgspec.Struct):

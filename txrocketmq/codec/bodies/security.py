@@ -1,0 +1,40 @@
+"""Bodies of users and access rules.
+
+Stands for the official classes of the same names.
+"""
+
+from __future__ import annotations
+
+from txrocketmq.model.bean import Bean, fresh
+
+
+class UserInfo(Bean, kw_only=True):
+    """A user."""
+
+    password: str | None = None
+    user_status: str | None = None
+    user_type: str | None = None
+    username: str | None = None
+
+
+class PolicyEntryInfo(Bean, kw_only=True):
+    """One rule: resource, actions, source addresses, decision."""
+
+    actions: list[str] = fresh(list)
+    decision: str | None = None
+    resource: str | None = None
+    source_ips: list[str] = fresh(list)
+
+
+class PolicyInfo(Bean, kw_only=True):
+    """Rules of one policy type."""
+
+    entries: list[PolicyEntryInfo] = fresh(list)
+    policy_type: str | None = None
+
+
+class AclInfo(Bean, kw_only=True):
+    """A subject's policies."""
+
+    policies: list[PolicyInfo] = fresh(list)
+    subject: str | None = None
