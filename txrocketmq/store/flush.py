@@ -1,0 +1,299 @@
+"""When is the log on the device, and who waits for it? Group commit and the two flush policies.
+
+Stand for the official ``GroupCommitService``, ``FlushRealTimeService``, ``FlushDiskWatcher`` and ``DefaultFlushManager``.
+
+One sync at a time runs in the pool. It covers what was written when it was started, and only that is reported: whoever
+appended later waits for the next one. Waiters of one reactor turn share a sync.
+
+Crash story: after an I/O error the kernel may have dropped the dirty pages, and a later sync can succeed without them.
+So the first such error makes the log read-only until restart, and all waiters are told that their message is not safe.
+"""
+
+from __future__ import annotations
+
+import errno
+import heapq
+from collections.abc import Sequence
+from typing import Protocol
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from txrocketmq.interfaces import IBlockingPool, ICommitWaiter, IMapping
+from txrocketmq.store.commitlog import CommitLog
+from txrocketmq.store.mapped import FULL_DISK
+
+log = Logger()
+
+PAGE_BYTES = 4096
+
+#: How often a stop tries to sync what is left, as officially.
+STOP_TRIES = 10
+
+#: More waiters than connections and their requests in flight can make.
+MAX_WAITERS = 262_144
+
+
+class FlushConfig(Protocol):
+    """The keys that this module reads, at each use."""
+
+    flush_interval_commit_log: int
+    flush_commit_log_least_pages: int
+    flush_commit_log_thorough_interval: int
+
+
+class _Waiter:
+    """One entry of the heap: ordered by offset, then by age."""
+
+    __slots__ = ("deadline", "deferred", "number", "offset")
+
+    def __init__(self, offset: int, number: int, deadline: float, deferred: Deferred[bool]) -> None:
+        self.offset = offset
+        self.number = number
+        self.deadline = deadline
+        #: None once it was answered by its deadline.
+        self.deferred: Deferred[bool] | None = deferred
+
+    def __lt__(self, other: _Waiter) -> bool:
+        return (self.offset, self.number) < (other.offset, other.number)
+
+
+@implementer(ICommitWaiter)
+class GroupCommit:
+    """Waiters for an offset, answered together by one report of progress. Knows nothing of disks or replicas.
+
+    :ivar safe_offset: everything below it is known to be safe.
+    """
+
+    def __init__(self, clock: IReactorTime, safe_offset: int = 0) -> None:
+        self.safe_offset = safe_offset
+        self._clock = clock
+        self._waiters: list[_Waiter] = []
+        self._number = 0
+        self._failed = False
+        self._sweep: IDelayedCall | None = None
+        self._sweep_at = 0.0
+
+    def __len__(self) -> int:
+        return sum(waiter.deferred is not None for waiter in self._waiters)
+
+    def wait_for(self, offset: int, timeout_ms: int) -> Deferred[bool]:
+        """See `ICommitWaiter`. False at once when it failed for good or too many wait."""
+        if offset <= self.safe_offset:
+            return succeed(True)
+        if self._failed or len(self._waiters) >= MAX_WAITERS:
+            return succeed(False)
+        deferred: Deferred[bool] = Deferred()
+        deadline = self._clock.seconds() + timeout_ms / 1000
+        self._number += 1
+        heapq.heappush(self._waiters, _Waiter(offset, self._number, deadline, deferred))
+        if self._sweep is None or deadline < self._sweep_at:
+            self._sweep_again(deadline)
+        return deferred
+
+    def advance(self, offset: int) -> None:
+        """Everything below ``offset`` is safe now; a smaller one than before changes nothing."""
+        if offset > self.safe_offset:
+            self.safe_offset = offset
+        waiters = self._waiters
+        while waiters and waiters[0].offset <= self.safe_offset:
+            deferred = heapq.heappop(waiters).deferred
+            if deferred is not None:
+                deferred.callback(True)
+
+    def fail(self) -> None:
+        """Nothing more will be safe: all waiters get False, and all later ones."""
+        self._failed = True
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Answer all present waiters with False."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in sorted(waiters):
+            if waiter.deferred is not None:
+                waiter.deferred.callback(False)
+
+    def close(self) -> None:
+        """Answer whoever still waits, and stop the clock."""
+        self.fail()
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
+    def _sweep_again(self, deadline: float) -> None:
+        # One timed call for all: it comes for the earliest deadline there was, and then for the earliest there is.
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._sweep_at = deadline
+        delay = max(0.0, deadline - self._clock.seconds())
+        self._sweep = self._clock.callLater(delay, self._expire)
+
+    def _expire(self) -> None:
+        self._sweep = None
+        now = self._clock.seconds()
+        expired = sorted(waiter for waiter in self._waiters if waiter.deadline <= now)
+        self._waiters = [waiter for waiter in self._waiters if waiter.deadline > now]
+        heapq.heapify(self._waiters)
+        if self._waiters:
+            self._sweep_again(min(waiter.deadline for waiter in self._waiters))
+        for waiter in expired:
+            deferred, waiter.deferred = waiter.deferred, None
+            if deferred is not None:
+                deferred.callback(False)
+
+
+class LogFlusher:
+    """Brings the commit log to the device: at intervals, and at once for those who wait.
+
+    :ivar flushed_timestamp_ms: store time of the newest record that is known to be on the device, for the checkpoint.
+    :ivar sync_count: syncs done.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        pool: IBlockingPool,
+        clock: IReactorTime,
+        config: FlushConfig,
+    ) -> None:
+        self.flushed_timestamp_ms = 0
+        self.sync_count = 0
+        self._log = commit_log
+        self._pool = pool
+        self._clock = clock
+        self._config = config
+        self._group = GroupCommit(clock)
+        self._tick: IDelayedCall | None = None
+        self._soon: IDelayedCall | None = None
+        self._last_thorough = 0.0
+        self._syncing = False
+        self._again = False
+        self._when_idle: list[Deferred[None]] = []
+
+    def start(self) -> None:
+        """Begin the flushes at intervals; the log must be open for appending."""
+        self._group.advance(self._log.flushed_offset)
+        self._last_thorough = self._clock.seconds()
+        self._schedule_tick()
+
+    def when_flushed(self, offset: int, timeout_ms: int) -> Deferred[bool]:
+        """Sync, and fire True once everything below ``offset`` is on the device; False at the timeout or when it failed."""
+        if offset > self._group.safe_offset:
+            self.wake()
+        return self._group.wait_for(offset, timeout_ms)
+
+    def wake(self) -> None:
+        """Sync soon: after this turn of the reactor, so that all appends of the turn share it."""
+        if self._syncing:
+            self._again = True
+        elif self._soon is None:
+            self._soon = self._clock.callLater(0, self._sync_soon)
+
+    def stop(self) -> Deferred[bool]:
+        """End the intervals, sync what is left, answer all waiters. True when everything is on the device."""
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        return self._finish()
+
+    # ------------------------------------------------------------------ when
+
+    def _schedule_tick(self) -> None:
+        delay = self._config.flush_interval_commit_log / 1000
+        self._tick = self._clock.callLater(delay, self._on_tick)
+
+    def _on_tick(self) -> None:
+        self._schedule_tick()
+        now = self._clock.seconds()
+        thorough = now >= self._last_thorough + (
+            self._config.flush_commit_log_thorough_interval / 1000
+        )
+        if thorough:
+            self._last_thorough = now
+        least_pages = 0 if thorough else self._config.flush_commit_log_least_pages
+        if not self._syncing and self._is_due(least_pages):
+            self._sync()
+
+    def _is_due(self, least_pages: int) -> bool:
+        """The official rule: so many pages begun since the last flush, or a file that was left unflushed."""
+        written, flushed = self._log.max_offset, self._log.flushed_offset
+        if written <= flushed:
+            return False
+        file_size = self._log.queue.file_size
+        if least_pages <= 0 or written // file_size != flushed // file_size:
+            return True
+        return written // PAGE_BYTES - flushed // PAGE_BYTES >= least_pages
+
+    # ------------------------------------------------------------------ syncing
+
+    def _sync_soon(self) -> None:
+        self._soon = None
+        if not self._syncing:
+            self._sync()
+
+    def _sync(self) -> None:
+        """Start a sync of everything that is written now."""
+        target = self._log.max_offset
+        if self._log.read_only is not None or target <= self._log.flushed_offset:
+            return
+        self._syncing = True
+        timestamp_ms = self._log.last_store_timestamp_ms
+        job = self._pool.submit(_sync_spans, self._log.queue.unsynced())
+        job.addCallback(self._synced, target, timestamp_ms)
+        job.addErrback(self._sync_failed)
+        job.addErrback(_log_bug)
+        job.addBoth(self._sync_ended)
+
+    def _synced(self, _: object, target: int, timestamp_ms: int) -> None:
+        self.sync_count += 1
+        self._log.queue.flushed_to(target)
+        if timestamp_ms > self.flushed_timestamp_ms:
+            self.flushed_timestamp_ms = timestamp_ms
+        self._group.advance(target)
+
+    def _sync_failed(self, failure: Failure) -> None:
+        error = failure.value
+        if isinstance(error, OSError) and error.errno not in FULL_DISK:
+            code = errno.errorcode.get(error.errno or 0, "?")
+            self._log.refuse_writes(f"sync failed with {code}: {error}")
+            self._group.fail()
+            return
+        log.error("the commit log was not flushed: {error}", error=error)
+        self._group.give_up()
+
+    def _sync_ended(self, _: object) -> None:
+        self._syncing = False
+        again, self._again = self._again, False
+        if again:
+            self._sync()
+        if not self._syncing:
+            waiting, self._when_idle = self._when_idle, []
+            for waiter in waiting:
+                waiter.callback(None)
+
+    def _finish(self, tries: int = STOP_TRIES) -> Deferred[bool]:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        if not self._syncing and tries > 0:
+            tries -= 1
+            self._sync()
+        if self._syncing:
+            idle: Deferred[None] = Deferred()
+            self._when_idle.append(idle)
+            return idle.addCallback(lambda _: self._finish(tries))
+        self._group.close()
+        return succeed(self._log.flushed_offset >= self._log.max_offset)
+
+
+def _sync_spans(spans: Sequence[tuple[IMapping, int, int]]) -> None:
+    """Pool: force parts of mapped files to the device, oldest first."""
+    for mapping, start, end in spans:
+        mapping.sync(start, end)
+
+
+def _log_bug(failure: Failure) -> None:
+    log.failure("after a sync of the commit log", failure)
