@@ -9,7 +9,7 @@ commit log in bytes, a *logical offset* counts entries of one consume queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from zope.interface import Attribute, Interface
@@ -31,11 +31,15 @@ class IConnection(Interface):
     is_open = Attribute("False once the connection is lost or being closed.")
     attributes = Attribute("A dict for the roles' own marks (client id, broker address).")
 
-    def request(code: int, header: object, body: bytes, timeout_ms: int) -> object:
+    def request(code: int, header: object, body: bytes, timeout_ms: int) -> Deferred[Any]:
         """Send a request to the peer; a Deferred of its `RemotingCommand`, or a failed one with `RemotingError`."""
 
     def oneway(code: int, header: object, body: bytes) -> bool:
         """Send a request that gets no answer; False when the connection is closed or its output is over the high mark."""
+
+    def answer(request: Any, reply: Any) -> None:
+        """Answer a request (`remoting.dispatch.Request`) whose handler returned None, with a `Reply`; nothing when it is
+        oneway or the connection is gone. `Request.answer` is the usual way to call it."""
 
     def close(reason: str) -> None:
         """Close the connection after what was written; the reason goes to the log."""
@@ -63,17 +67,19 @@ class IRemotingClient(Interface):
         header: object,
         body: bytes,
         timeout_ms: int,
-        ext_fields: object,
-    ) -> object:
+        ext_fields: Mapping[str, str] | None = None,
+    ) -> Deferred[Any]:
         """A Deferred of the answer, a `RemotingCommand` of whatever code; fails with `RemotingError`."""
 
-    def oneway(address: str, code: int, header: object, body: bytes, timeout_ms: int) -> object:
+    def oneway(
+        address: str, code: int, header: object, body: bytes, timeout_ms: int
+    ) -> Deferred[None]:
         """A Deferred that fires with None once the request was handed to the connection."""
 
     def close_address(address: str) -> None:
         """Drop the pooled connection to an address that is no longer wanted."""
 
-    def stop() -> object:
+    def stop() -> Deferred[None]:
         """Close all connections; a Deferred that fires when they are gone. Waiters get `RemotingSendError`."""
 
 
