@@ -25,7 +25,12 @@ import msgspec
 
 from txrocketmq.errors import RecordError
 from txrocketmq.model.flags import BORN_HOST_V6_FLAG, STORE_HOST_V6_FLAG
-from txrocketmq.model.message import Host, MessageExt, MessageRecord, offset_message_id
+from txrocketmq.model.message import Host, MessageExt, MessageRecord
+from txrocketmq.model.message_id import (
+    create_uniq_id,
+    offset_message_id,
+    parse_offset_message_id,
+)
 from txrocketmq.model.properties import (
     MAX_PROPERTIES_BYTES,
     find_property,
@@ -42,6 +47,7 @@ __all__ = [
     "MIN_RECORD_BYTES",
     "RecordHead",
     "blank_record",
+    "create_uniq_id",
     "decode_record",
     "decode_records",
     "encode_batch",
@@ -456,18 +462,3 @@ def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
         parts.append(_SHORT.pack(len(properties)))
         parts.append(properties)
     return b"".join(parts)
-
-
-def parse_offset_message_id(message_id: str) -> tuple[str, int, int]:
-    """Store host, port and physical offset of an offset message id.
-
-    :raises RecordError: the text is not 32 or 56 hex characters.
-    """
-    try:
-        raw = bytes.fromhex(message_id)
-    except ValueError:
-        raw = b""
-    if len(message_id) not in (32, 56) or len(raw) * 2 != len(message_id):
-        raise RecordError(f"message id {message_id!r} is not 32 or 56 hexadecimal characters")
-    host, port = _unpack_host(raw[:-8])
-    return host, port, int.from_bytes(raw[-8:], "big", signed=True)

@@ -6,11 +6,10 @@ Stands for ``Message``, ``MessageExtBrokerInner`` (`MessageRecord`), ``MessageEx
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-
 import msgspec
 
 from txrocketmq.model import properties as props
+from txrocketmq.model.message_id import offset_message_id
 from txrocketmq.model.properties import check_user_property, format_properties, parse_properties
 
 Host = tuple[str, int]
@@ -167,9 +166,3 @@ class MessageExt(msgspec.Struct, gc=False, kw_only=True):
     def uniq_key(self) -> str | None:
         """The id that the client gave the message."""
         return self.properties.get(props.UNIQ_KEY)
-
-
-def offset_message_id(host: str, port: int, physical_offset: int) -> str:
-    """The id by which a broker finds a message: 32 upper-case hex characters, 56 for an IPv6 store host."""
-    packed = ip_address(host).packed
-    return f"{packed.hex()}{port & 0xFFFFFFFF:08x}{physical_offset & (1 << 64) - 1:016x}".upper()
