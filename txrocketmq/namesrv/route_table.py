@@ -1,0 +1,399 @@
+"""Which broker serves which topic? The name server's tables and their rules.
+
+Stands for ``RouteInfoManager``. Pure: callers pass the time and an opaque mark (``link``) of the connection a registration
+came on; the table owns no connection and never writes to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+import msgspec
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from txrocketmq.interfaces import IBrokerDirectory
+from txrocketmq.model.flags import PERM_READ_WRITE, PERM_WRITE
+from txrocketmq.model.names import MASTER_ID
+from txrocketmq.model.route import BrokerData, QueueData, TopicRouteData
+from txrocketmq.model.static_topic import TopicQueueMappingInfo
+from txrocketmq.model.topic import DataVersion, TopicConfig
+
+#: Milliseconds without a sign of life after which a broker is dropped when it asked for nothing else.
+DEFAULT_EXPIRY_MS = 120_000
+
+#: A broker's place in the table of the living: ``(cluster, address)``.
+BrokerKey = tuple[str, str]
+
+
+@attrs.frozen
+class Registration:
+    """What one broker says about itself.
+
+    :ivar cluster: cluster name.
+    :ivar address: where clients reach it, ``host:port``.
+    :ivar broker_name: its replica group.
+    :ivar broker_id: its place in the group, 0 for the master.
+    :ivar ha_address: where slaves reach it.
+    :ivar version: version of the topic table.
+    :ivar topics: the topic table by topic name.
+    :ivar filter_servers: addresses of filter servers; None when the broker does not say.
+    :ivar mappings: the broker's share of static topics, by topic.
+    :ivar zone: zone name or None.
+    :ivar expiry_ms: milliseconds without a sign of life after which it wants to be dropped; None for the default.
+    :ivar acting_master: whether a slave may stand in for a lost master; None from brokers that do not know of it.
+    :ivar link: mark of the connection.
+    """
+
+    cluster: str
+    address: str
+    broker_name: str
+    broker_id: int
+    ha_address: str
+    version: DataVersion
+    topics: dict[str, TopicConfig]
+    filter_servers: Sequence[str] | None = None
+    mappings: dict[str, TopicQueueMappingInfo] = attrs.field(factory=dict)
+    zone: str | None = None
+    expiry_ms: int | None = None
+    acting_master: bool | None = None
+    link: object = None
+
+
+@attrs.frozen
+class Welcome:
+    """What a broker is told: a slave learns its master, others nothing."""
+
+    ha_address: str | None = None
+    master_address: str | None = None
+
+
+@attrs.define
+class LiveBroker:
+    """A broker that gives signs of life.
+
+    :ivar seen_ms: wall-clock milliseconds of the last one.
+    :ivar expiry_ms: how long it may be silent.
+    """
+
+    seen_ms: int
+    expiry_ms: int
+    version: DataVersion
+    link: object
+    ha_address: str
+
+
+@implementer(IBrokerDirectory)
+class RouteTable:
+    """Clusters, broker names, topics and the brokers alive."""
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self.drop_topics_not_named = False
+        """Whether topics that a registration no longer names are taken out (``deleteTopicWithBrokerRegistration``)."""
+        self._queues: dict[str, dict[str, QueueData]] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._clusters: dict[str, dict[str, None]] = {}
+        self._live: dict[BrokerKey, LiveBroker] = {}
+        self._filter_servers: dict[BrokerKey, list[str]] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+
+    # ----------------------------------------------------------------- brokers come
+
+    def register(self, registration: Registration, now_ms: int) -> Welcome | None:
+        """Take in what a broker says. None when it is refused: one topic alone, from a broker not known yet."""
+        r = registration
+        known = self._brokers.get(r.broker_name)
+        members = {} if known is None else dict(known.broker_addrs)
+        # One address has one id: a slave that became master leaves its old place.
+        for broker_id in [i for i, a in members.items() if a == r.address and i != r.broker_id]:
+            del members[broker_id]
+        previous = members.get(r.broker_id)
+        if previous not in (None, r.address) and self._is_newer(r.cluster, previous, r.version):
+            self._log.warn(
+                "registration of {address} as {name} id {id} ignored: {previous} holds that id with a newer term",
+                address=r.address,
+                name=r.broker_name,
+                id=r.broker_id,
+                previous=previous,
+            )
+            self._live.pop((r.cluster, r.address), None)
+            return Welcome()
+        if previous is None and len(r.topics) == 1:
+            self._log.warn(
+                "registration of {address} as {name} id {id} refused: one topic alone, and the broker is not known",
+                address=r.address,
+                name=r.broker_name,
+                id=r.broker_id,
+            )
+            return None
+        members[r.broker_id] = r.address
+        broker = self._take_broker(r, members)
+        self._take_topics(r, broker, is_first=not previous)
+        self._take_sign_of_life(r, now_ms)
+        return self._welcome(r, broker)
+
+    def _is_newer(self, cluster: str, address: str | None, version: DataVersion) -> bool:
+        holder = self._live.get((cluster, address or ""))
+        return holder is not None and holder.version.state_version > version.state_version
+
+    def _take_broker(self, r: Registration, members: dict[int, str]) -> BrokerData:
+        self._clusters.setdefault(r.cluster, {})[r.broker_name] = None
+        broker = self._brokers.get(r.broker_name)
+        if broker is None:
+            broker = BrokerData(cluster=r.cluster, broker_name=r.broker_name)
+            self._brokers[r.broker_name] = broker
+        broker.broker_addrs = dict(sorted(members.items()))
+        broker.enable_acting_master = bool(r.acting_master)
+        broker.zone_name = r.zone
+        return broker
+
+    def _take_topics(self, r: Registration, broker: BrokerData, *, is_first: bool) -> None:
+        stands_in = (
+            r.acting_master is not None
+            and r.broker_id != MASTER_ID
+            and r.broker_id == min(broker.broker_addrs)
+        )
+        if r.broker_id != MASTER_ID and not stands_in:
+            return
+        if self.drop_topics_not_named and not r.mappings:
+            self._drop_topics(r.broker_name, r.topics)
+        is_changed = is_first or self.is_changed(r.cluster, r.address, r.version)
+        # A slave in the master's place serves readers only.
+        wiped = PERM_WRITE if stands_in and r.acting_master else 0
+        for topic, config in r.topics.items():
+            queues = self._queues.get(topic)
+            if is_changed or queues is None or r.broker_name not in queues:
+                queue = QueueData(
+                    broker_name=r.broker_name,
+                    perm=config.perm & ~wiped,
+                    read_queue_nums=config.read_queue_nums,
+                    topic_sys_flag=config.topic_sys_flag,
+                    write_queue_nums=config.write_queue_nums,
+                )
+                self._queues.setdefault(topic, {})[r.broker_name] = queue
+        if is_changed:
+            for topic, mapping in r.mappings.items():
+                self._mappings.setdefault(topic, {})[mapping.bname or r.broker_name] = mapping
+
+    def _drop_topics(self, broker_name: str, named: dict[str, TopicConfig]) -> None:
+        gone = [
+            topic
+            for topic, queues in self._queues.items()
+            if broker_name in queues and topic not in named
+        ]
+        for topic in gone:
+            self._forget_queues(topic, (broker_name,))
+
+    def _take_sign_of_life(self, r: Registration, now_ms: int) -> None:
+        key = (r.cluster, r.address)
+        if key not in self._live:
+            self._log.info(
+                "broker {name} id {id} at {address} of {cluster} registered",
+                name=r.broker_name,
+                id=r.broker_id,
+                address=r.address,
+                cluster=r.cluster,
+            )
+        expiry_ms = DEFAULT_EXPIRY_MS if r.expiry_ms is None else r.expiry_ms
+        self._live[key] = LiveBroker(now_ms, expiry_ms, r.version, r.link, r.ha_address)
+        if r.filter_servers:
+            self._filter_servers[key] = list(r.filter_servers)
+        elif r.filter_servers is not None:
+            self._filter_servers.pop(key, None)
+
+    def _welcome(self, r: Registration, broker: BrokerData) -> Welcome:
+        master_address = broker.broker_addrs.get(MASTER_ID)
+        if r.broker_id == MASTER_ID or master_address is None:
+            return Welcome()
+        master = self._live.get((r.cluster, master_address))
+        return Welcome() if master is None else Welcome(master.ha_address, master_address)
+
+    # ----------------------------------------------------------------- signs of life
+
+    def is_changed(self, cluster: str, address: str, version: DataVersion) -> bool:
+        """Whether a broker's topic table differs from the one known, or none is known."""
+        return self.known_version(cluster, address) != version
+
+    def known_version(self, cluster: str, address: str) -> DataVersion | None:
+        """The version of a live broker's topic table; None when it is not alive."""
+        live = self._live.get((cluster, address))
+        return None if live is None else live.version
+
+    def refresh(self, cluster: str, address: str, now_ms: int) -> None:
+        """A sign of life that brings no news."""
+        live = self._live.get((cluster, address))
+        if live is not None:
+            live.seen_ms = now_ms
+
+    # ----------------------------------------------------------------- brokers go
+
+    def unregister(self, cluster: str, address: str, broker_name: str) -> None:
+        """Take a broker out with all that hangs on it."""
+        key = (cluster, address)
+        was_live = self._live.pop(key, None) is not None
+        self._filter_servers.pop(key, None)
+        broker = self._brokers.get(broker_name)
+        if broker is None:
+            return
+        broker.broker_addrs = {i: a for i, a in broker.broker_addrs.items() if a != address}
+        if broker.broker_addrs:
+            self._close_writes_without_master(broker)
+        else:
+            self._forget_broker_name(cluster, broker_name)
+        if was_live:
+            self._log.info(
+                "broker {name} at {address} of {cluster} is gone",
+                name=broker_name,
+                address=address,
+                cluster=cluster,
+            )
+
+    def remove_link(self, link: object) -> None:
+        """Take the brokers out that registered on a connection which is no more."""
+        for key in [key for key, live in self._live.items() if live.link is link]:
+            self._remove_key(key)
+
+    def remove_expired(self, now_ms: int) -> list[object]:
+        """Take the brokers out that were silent too long; the links that should be closed."""
+        expired = [
+            (key, live)
+            for key, live in self._live.items()
+            if live.seen_ms + live.expiry_ms < now_ms
+        ]
+        for (cluster, address), live in expired:
+            self._log.warn(
+                "broker at {address} of {cluster} gave no sign of life for {expiry_ms} ms",
+                address=address,
+                cluster=cluster,
+                expiry_ms=live.expiry_ms,
+            )
+            self._remove_key((cluster, address))
+        return [live.link for _, live in expired if live.link is not None]
+
+    def _remove_key(self, key: BrokerKey) -> None:
+        cluster, address = key
+        for name, broker in self._brokers.items():
+            if broker.cluster == cluster and address in broker.broker_addrs.values():
+                self.unregister(cluster, address, name)
+                return
+        del self._live[key]
+
+    def _forget_broker_name(self, cluster: str, broker_name: str) -> None:
+        del self._brokers[broker_name]
+        names = self._clusters.get(cluster, {})
+        names.pop(broker_name, None)
+        if not names:
+            self._clusters.pop(cluster, None)
+        for topic in [t for t, queues in self._queues.items() if broker_name in queues]:
+            self._forget_queues(topic, (broker_name,))
+
+    def _forget_queues(self, topic: str, broker_names: Iterable[str]) -> None:
+        queues = self._queues[topic]
+        for broker_name in broker_names:
+            queues.pop(broker_name, None)
+        if not queues:
+            del self._queues[topic]
+
+    def _close_writes_without_master(self, broker: BrokerData) -> None:
+        if not broker.enable_acting_master or MASTER_ID in broker.broker_addrs:
+            return
+        for queues in self._queues.values():
+            queue = queues.get(broker.broker_name or "")
+            if queue is not None:
+                queue.perm &= ~PERM_WRITE
+
+    # ----------------------------------------------------------------- questions
+
+    def pick_route(self, topic: str) -> TopicRouteData | None:
+        """Where a topic lives; None when no broker that is there has it. The answer is the caller's own."""
+        queues = self._queues.get(topic)
+        if not queues:
+            return None
+        brokers = [
+            msgspec.structs.replace(broker, broker_addrs=dict(broker.broker_addrs))
+            for broker in map(self._brokers.get, queues)
+            if broker is not None
+        ]
+        if not brokers:
+            return None
+        return TopicRouteData(
+            broker_datas=brokers,
+            filter_server_table=self._filter_servers_of(brokers),
+            queue_datas=[msgspec.structs.replace(queue) for queue in queues.values()],
+            topic_queue_mapping_by_broker=self._mappings.get(topic),
+        )
+
+    def _filter_servers_of(self, brokers: Iterable[BrokerData]) -> dict[str, list[str]]:
+        if not self._filter_servers:
+            return {}
+        return {
+            address: self._filter_servers[broker.cluster or "", address]
+            for broker in brokers
+            for address in broker.broker_addrs.values()
+            if (broker.cluster or "", address) in self._filter_servers
+        }
+
+    def brokers(self) -> dict[str, BrokerData]:
+        """All broker names with their members."""
+        return self._brokers
+
+    def clusters(self) -> dict[str, list[str]]:
+        """All clusters with the names of their brokers."""
+        return {cluster: list(names) for cluster, names in self._clusters.items()}
+
+    def topics(self) -> list[str]:
+        """All topics."""
+        return list(self._queues)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Topics that some broker of a cluster has."""
+        names = self._clusters.get(cluster, {})
+        return [
+            topic for topic, queues in self._queues.items() if not names.keys().isdisjoint(queues)
+        ]
+
+    def topics_with_flags(self, wanted: int, unwanted: int = 0) -> list[str]:
+        """Topics whose system flag has all wanted bits and none of the unwanted ones; the first broker's word counts."""
+        return [
+            topic
+            for topic, queues in self._queues.items()
+            if (flag := next(iter(queues.values())).topic_sys_flag) & wanted == wanted
+            and not flag & unwanted
+        ]
+
+    # ----------------------------------------------------------------- commands
+
+    def set_topic_queues(self, topic: str, queues: Sequence[QueueData]) -> None:
+        """Add queues of one topic; nothing when one of them belongs to a broker name that is not there."""
+        if not queues or any(queue.broker_name not in self._brokers for queue in queues):
+            return
+        known = self._queues.setdefault(topic, {})
+        for queue in queues:
+            known[queue.broker_name or ""] = queue
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Take a topic out, for the brokers of one cluster or for all."""
+        if not cluster:
+            self._queues.pop(topic, None)
+        elif topic in self._queues:
+            self._forget_queues(topic, self._clusters.get(cluster, {}))
+
+    def wipe_write_permission(self, broker_name: str) -> int:
+        """Close a broker name's topics for writing until its next changed registration; how many there are."""
+        queues = self._queues_of(broker_name)
+        for queue in queues:
+            queue.perm &= ~PERM_WRITE
+        return len(queues)
+
+    def add_write_permission(self, broker_name: str) -> int:
+        """Open a broker name's topics for reading and writing, whatever they were; how many there are."""
+        queues = self._queues_of(broker_name)
+        for queue in queues:
+            queue.perm = PERM_READ_WRITE
+        return len(queues)
+
+    def _queues_of(self, broker_name: str) -> list[QueueData]:
+        return [queues[broker_name] for queues in self._queues.values() if broker_name in queues]

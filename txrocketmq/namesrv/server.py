@@ -1,0 +1,93 @@
+"""How do the parts of a name server hang together? Table, handlers, connection events and the look for silent brokers.
+
+Stands for ``NamesrvController`` and ``BrokerHousekeepingService``. Ports and files are given by the service layer.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from txrocketmq.config.schema import NamesrvConfig
+from txrocketmq.interfaces import IConfigFiles, IConnection, IConnectionListener
+from txrocketmq.namesrv.kv_config import KVConfig
+from txrocketmq.namesrv.operations import NOT_SERVED, OPERATIONS
+from txrocketmq.namesrv.processor import (
+    AdminRequests,
+    BrokerRequests,
+    KVRequests,
+    RouteRequests,
+)
+from txrocketmq.namesrv.route_table import RouteTable
+from txrocketmq.remoting.dispatch import Dispatcher
+
+#: Seconds from the start to the first look for silent brokers.
+FIRST_SCAN_S = 5.0
+
+
+@implementer(IConnectionListener)
+class NameServer:
+    """One name server without its port.
+
+    :param files: where the key-value table is kept.
+    :param file_name: the table's name there.
+    :ivar table: the routes.
+    :ivar dispatcher: serves requests; for the server factory.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        clock: IReactorTime,
+        files: IConfigFiles,
+        file_name: str = "kvConfig.json",
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._scan: IDelayedCall | None = None
+        self.table = RouteTable()
+        self.kv = KVConfig(files, file_name)
+        self.dispatcher = Dispatcher(
+            OPERATIONS,
+            {
+                "routes": RouteRequests(config, self.table, self.kv, clock),
+                "brokers": BrokerRequests(config, self.table, self.kv, clock),
+                "admin": AdminRequests(config, self.table),
+                "kv": KVRequests(self.kv),
+            },
+            clock,
+            not_served=NOT_SERVED,
+        )
+
+    def start(self) -> None:
+        """Read the key-value table and begin to look for silent brokers."""
+        self.kv.load()
+        self._scan = self._clock.callLater(FIRST_SCAN_S, self._drop_silent_brokers)
+
+    def stop(self) -> None:
+        """Stop looking."""
+        if self._scan is not None and self._scan.active():
+            self._scan.cancel()
+        self._scan = None
+
+    def _drop_silent_brokers(self) -> None:
+        period_s = max(self._config.scan_not_active_broker_interval, 1) / 1000
+        self._scan = self._clock.callLater(period_s, self._drop_silent_brokers)
+        for link in self.table.remove_expired(int(self._clock.seconds() * 1000)):
+            if IConnection.providedBy(link):
+                link.close("the broker on it gave no sign of life")
+
+    # ----------------------------------------------------------------- IConnectionListener
+
+    def connected(self, connection: IConnection) -> None:
+        """See `IConnectionListener.connected`."""
+
+    def disconnected(self, connection: IConnection, reason: str) -> None:
+        """A broker goes with its connection."""
+        self.table.remove_link(connection)
+
+    def idle(self, connection: IConnection) -> None:
+        """See `IConnectionListener.idle`; the connection is closed next."""
