@@ -40,7 +40,7 @@ _ROCKETMQ = 1
 _WORD_BYTES = 4
 _MAX_HEADER_BYTES = 0xFFFFFF
 _OWN_LANGUAGE = int(LanguageCode.PYTHON)
-_OWN_LANGUAGE_NAME = LanguageCode.PYTHON.name
+_OWN_NAME = LanguageCode.PYTHON.name
 _LANGUAGE_NAMES = {int(language): language.name for language in LanguageCode}
 _LANGUAGE_CODES = {language.name: int(language) for language in LanguageCode}
 
@@ -69,7 +69,7 @@ class _JsonHead(msgspec.Struct, gc=False):
 _decode_json_head = msgspec.json.Decoder(_JsonHead).decode
 
 
-class RemotingCommand:
+class RemotingCommand(msgspec.Struct, gc=False, eq=False):
     """A request or an answer.
 
     :ivar code: request code or response code.
@@ -82,20 +82,6 @@ class RemotingCommand:
     :ivar body: empty when absent.
     """
 
-    __slots__ = (
-        "_ext_fields",
-        "_header",
-        "_raw",
-        "body",
-        "code",
-        "flag",
-        "language",
-        "opaque",
-        "remark",
-        "serialize_type",
-        "version",
-    )
-
     code: int
     language: int
     version: int
@@ -104,37 +90,12 @@ class RemotingCommand:
     remark: str | None
     serialize_type: int
     body: bytes
-    # The map as received: JSON text or binary entries, by serialize_type. Never changed; None when absent or made here.
-    _raw: bytes | msgspec.Raw | None
+    # The map as received: JSON text (Raw) or binary entries (bytes). None when absent or made here.
+    _raw: bytes | msgspec.Raw | None = None
     # The map as texts, once it was asked for or given.
-    _ext_fields: dict[str, str] | None
+    _ext_fields: dict[str, str] | None = None
     # A typed header to be written before _ext_fields.
-    _header: Header | None
-
-    def __init__(
-        self,
-        code: int,
-        language: int,
-        version: int,
-        opaque: int,
-        flag: int,
-        remark: str | None,
-        serialize_type: int,
-        body: bytes,
-        raw: bytes | msgspec.Raw | None = None,
-        ext_fields: dict[str, str] | None = None,
-    ) -> None:
-        self.code = code
-        self.language = language
-        self.version = version
-        self.opaque = opaque
-        self.flag = flag
-        self.remark = remark
-        self.serialize_type = serialize_type
-        self.body = body
-        self._raw = raw
-        self._ext_fields = ext_fields
-        self._header = None
+    _header: Header | None = None
 
     @classmethod
     def create_request(
@@ -151,10 +112,10 @@ class RemotingCommand:
         serialize_type: int = _JSON,
     ) -> RemotingCommand:
         """A request of ours; ``ext_fields`` follow the header's fields."""
-        command = cls(code, language, version, opaque, flag, None, serialize_type, body)
-        command._header = header
-        command._ext_fields = None if ext_fields is None else dict(ext_fields)
-        return command
+        texts = None if ext_fields is None else dict(ext_fields)
+        return cls(
+            code, language, version, opaque, flag, None, serialize_type, body, None, texts, header
+        )
 
     @classmethod
     def create_response(
@@ -168,7 +129,7 @@ class RemotingCommand:
         ext_fields: Mapping[str, str] | None = None,
     ) -> RemotingCommand:
         """The answer to a request: its opaque, its serialize type."""
-        command = cls(
+        return cls(
             code,
             _OWN_LANGUAGE,
             CURRENT_VERSION,
@@ -177,10 +138,10 @@ class RemotingCommand:
             remark,
             request.serialize_type,
             body,
+            None,
+            None if ext_fields is None else dict(ext_fields),
+            header,
         )
-        command._header = header
-        command._ext_fields = None if ext_fields is None else dict(ext_fields)
-        return command
 
     @property
     def is_response(self) -> bool:
@@ -213,9 +174,12 @@ class RemotingCommand:
 
         :raises HeaderError: a field is missing, unreadable or out of its Java range; names the field on the wire.
         """
-        if self._ext_fields is None and self._header is None and self._raw is not None:
+        texts = self._ext_fields
+        if texts is None and self._raw is not None:
             return header_codec(cls).decode_json(self._raw)
-        return header_codec(cls).decode_map(self.ext_fields or {})
+        if texts is None or self._header is not None:
+            texts = self.ext_fields or {}
+        return header_codec(cls).decode_map(texts)
 
     def encode(self) -> bytes:
         """The whole frame with its length prefix.
@@ -364,9 +328,9 @@ def _decode_binary(frame: bytes, end: int) -> RemotingCommand:
 def _read_map(raw: bytes | msgspec.Raw) -> dict[str, str]:
     if isinstance(raw, bytes):
         pairs = _parse_pairs(raw)
-        if b"\0\0\0\0" in raw:  # perhaps an empty value, which means none
-            return {key: value for key, value in pairs.items() if value}
-        return pairs
+        if all(pairs.values()):
+            return pairs
+        return {key: value for key, value in pairs.items() if value}  # an empty value means none
     try:
         return text_map(raw)
     except (msgspec.MsgspecError, RecursionError) as failure:
@@ -392,25 +356,20 @@ def encode_reply(
     :raises ProtocolError: the header is too long for a frame.
     """
     if serialize_type == _JSON:
-        head = _json_head(
-            code,
-            _OWN_LANGUAGE_NAME,
-            CURRENT_VERSION,
-            opaque,
-            flag,
-            remark,
-            _json_map(header, ext_fields),
-        )
+        if header is None or remark is not None:
+            texts = _json_map(header, ext_fields)
+            head = _json_head(code, _OWN_NAME, CURRENT_VERSION, opaque, flag, remark, texts)
+        else:  # the usual success, spelled out: two thirds of the time of the general way
+            members = header_codec(header.__class__).encode_json(header)
+            if ext_fields:
+                members = _more_members(members, ext_fields)
+            head = (
+                f'{{"code":{code},"extFields":{{{members}}},"flag":{flag},"language":"{_OWN_NAME}","opaque":{opaque}'
+                f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
+            ).encode("utf-8", "replace")
     else:
-        head = _binary_head(
-            code,
-            _OWN_LANGUAGE,
-            CURRENT_VERSION,
-            opaque,
-            flag,
-            remark,
-            _binary_map(header, ext_fields),
-        )
+        entries = _binary_map(header, ext_fields)
+        head = _binary_head(code, _OWN_LANGUAGE, CURRENT_VERSION, opaque, flag, remark, entries)
     if isinstance(body, bytes):
         start = _start(len(head), len(body), serialize_type) + head
         return [start, body] if body else [start]
@@ -453,9 +412,14 @@ def _json_map(header: Header | None, ext_fields: Mapping[str, str] | None) -> st
     else:
         members = header_codec(type(header)).encode_json(header)
     if ext_fields:
-        for name, value in ext_fields.items():
-            members += f",{quote(name)}:{quote(value)}"
-    return f"{{{members[1:]}}}"
+        members = _more_members(members, ext_fields)
+    return f"{{{members}}}"
+
+
+def _more_members(members: str, ext_fields: Mapping[str, str]) -> str:
+    for name, value in ext_fields.items():
+        members = f"{members},{quote(name)}:{quote(value)}"
+    return members if members[0] != "," else members[1:]
 
 
 def _binary_head(

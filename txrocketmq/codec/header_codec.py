@@ -96,7 +96,7 @@ def text_map(raw: bytes | msgspec.Raw) -> dict[str, str]:
 class HeaderCodec(Generic[H]):
     """Reads and writes one header class.
 
-    :ivar encode_json: the header as members of a JSON object, each after a comma: ``,"topic":"T","queueId":"0"``.
+    :ivar encode_json: the header as members of a JSON object, without its braces: ``"topic":"T","queueId":"0"``.
     :ivar encode_binary: the header as entries of a binary map.
     """
 
@@ -186,7 +186,9 @@ def _json_writer(fields: tuple[_Field, ...]) -> Callable[[Any], str]:
             optional += [f"  if {value} is not None:", f"    text += f'''{member}'''"]
         else:
             always += member
-    source = ["def generated(h):", f"  text = f'''{always}'''", *optional, "  return text"]
+    # Every member brings a comma before it; the first one must not.
+    result = "text" if always else "text[1:]"
+    source = ["def generated(h):", f"  text = f'''{always[1:]}'''", *optional, f"  return {result}"]
     return _generate(source, {"quote": quote})  # type: ignore[no-any-return]
 
 

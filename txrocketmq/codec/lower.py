@@ -45,7 +45,7 @@ class LoweredPairs:
     :ivar build: ``build(mapping)`` gives the bytes.
     """
 
-    parse: Callable[[Buffer], dict[str, str]]
+    parse: Callable[[bytes], dict[str, str]]
     build: Callable[[Mapping[str, str]], bytes]
 
 
@@ -224,6 +224,11 @@ def lower(declared: construct.Construct, error: type[Exception]) -> Lowered:
     )
 
 
+def _from_utf8(piece: str) -> str:
+    """A piece of bytes that were read as Latin-1, read as UTF-8."""
+    return piece.encode("latin-1").decode()
+
+
 def lower_pairs(declared: construct.Construct, error: type[Exception]) -> LoweredPairs:
     """Quick code for a terminated ``GreedyRange`` of a key text and a value text.
 
@@ -249,19 +254,23 @@ def lower_pairs(declared: construct.Construct, error: type[Exception]) -> Lowere
         value.pack,
     )
 
-    def parse(data: Buffer) -> dict[str, str]:
+    def parse(data: bytes) -> dict[str, str]:
         pairs: dict[str, str] = {}
         pos, end = 0, len(data)
+        # Cutting one text is quicker than decoding each piece; pieces that are not ASCII are rare and put right below.
+        text = data.decode("latin-1")
         try:
             while pos < end:
                 start = pos + key_size
                 stop = start + read_key(data, pos)[0]
-                name = str(data[start:stop], "utf-8")
+                name = text[start:stop]
                 start = stop + value_size
                 pos = start + read_value(data, stop)[0]
-                if pos > end:
-                    raise error(f"the value of {name!r} is {pos - end} bytes short")
-                pairs[name] = str(data[start:pos], "utf-8")
+                pairs[name] = text[start:pos]
+            if pos > end:
+                raise error(f"the value of {name!r} is {pos - end} bytes short")
+            if not text.isascii() and not "".join((*pairs, *pairs.values())).isascii():
+                pairs = {_from_utf8(key): _from_utf8(value) for key, value in pairs.items()}
         except StructError:
             raise error(f"an entry is cut off at byte {end}") from None
         except UnicodeDecodeError as failure:
