@@ -120,6 +120,8 @@ class MappedFileQueue:
         # More than one whole file ahead would only make more files.
         self._window = min(window_bytes, file_size)
         self._chunk = min(chunk_bytes, file_size)
+        # What the last append that was refused needs: it may be more than the window.
+        self._demand = 0
         self._prepared: list[MappedFile] = []
         self._first_base = 0
         self._appending = False
@@ -233,9 +235,11 @@ class MappedFileQueue:
             tail.writable = tail.mapping.allocated_to()
             if tail.position + size <= tail.writable:
                 return tail
+        self._demand = size
         self.prepare()
         tail = self.files[-1] if self.files else None
         if tail is not None and tail.position + size <= tail.writable:
+            self._demand = 0
             return tail
         return None
 
@@ -287,7 +291,8 @@ class MappedFileQueue:
         ahead = sum(self._ready(file) for file in self._prepared)
         if self.files:
             ahead += self._ready(self.files[-1])
-        if ahead >= self._window and self._prepared_enough(last):
+        if ahead >= max(self._window, self._demand) and self._prepared_enough(last):
+            self._demand = 0
             self.prepare_at = self.max_offset + ahead - self._window + self._chunk
             return
         if last is None or last.mapping is None or last.mapping.allocated_to() >= last.size:
