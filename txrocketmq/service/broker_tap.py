@@ -1,0 +1,31 @@
+"""The ``twistd rocketmq-broker`` command: its options, and the service made of them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from twisted.application.service import IService
+
+from txrocketmq.config.load import Role
+from txrocketmq.service.options import RoleOptions
+from txrocketmq.service.startup import refusing, stop_on_signals
+
+
+class Options(RoleOptions):
+    """Options of a broker."""
+
+    command: ClassVar[str] = "rocketmq-broker"
+    role: ClassVar[Role] = Role.BROKER
+    longdesc = "Runs a RocketMQ broker."
+
+
+def makeService(options: Options) -> IService:
+    """The broker as a service. Ends the process with one line when it cannot be started."""
+    from twisted.internet import reactor
+
+    from txrocketmq.service.assembly import build_broker
+
+    with refusing(options.command):
+        service = build_broker(options.command, options.settings, reactor)
+    stop_on_signals(reactor)
+    return service

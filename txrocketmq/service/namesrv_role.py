@@ -1,0 +1,68 @@
+"""How does a name server run in a process? Port, files and pool around `NameServer`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.interfaces import IListeningPort
+
+from txrocketmq.broker.config_files import ConfigFiles
+from txrocketmq.config.load import Settings
+from txrocketmq.config.schema import NamesrvConfig, NettyServerConfig
+from txrocketmq.namesrv.server import NameServer
+from txrocketmq.remoting.limits import RemotingLimits
+from txrocketmq.remoting.protocol import RemotingServerFactory
+from txrocketmq.service.pools import BlockingPool
+from txrocketmq.service.ports import ClaimedPort
+from txrocketmq.store.disk import RealDisk
+
+
+class NameServerRole:
+    """A name server as a role of a process.
+
+    :param port: claimed already.
+    """
+
+    def __init__(self, settings: Settings, reactor: Any, port: ClaimedPort) -> None:
+        self._config = settings.section(NamesrvConfig)
+        self._network = settings.section(NettyServerConfig)
+        self._reactor = reactor
+        self._claimed = port
+        self._kv_path = os.path.abspath(self._config.kv_config_path)
+        self._pool: BlockingPool | None = None
+        self._server: NameServer | None = None
+        self._factory: RemotingServerFactory | None = None
+        self._listening: IListeningPort | None = None
+
+    async def start(self) -> str:
+        """Read the key-value table, listen."""
+        directory, file_name = os.path.split(self._kv_path)
+        self._pool = BlockingPool(self._reactor, "namesrv-files", 1)
+        files = ConfigFiles(RealDisk(), self._pool, directory)
+        self._server = NameServer(self._config, self._reactor, files, file_name)
+        self._server.start()
+        self._factory = RemotingServerFactory(
+            self._server.dispatcher,
+            self._reactor,
+            self._server,
+            RemotingLimits.for_server(self._network),
+        )
+        self._listening = self._claimed.open(
+            self._reactor, self._factory, self._network.server_socket_backlog
+        )
+        return f"name server listens on {self._claimed.text}"
+
+    async def stop(self) -> None:
+        """Close the port and the connections, finish what is being saved."""
+        if self._listening is not None:
+            await maybeDeferred(self._listening.stopListening)
+        else:
+            self._claimed.release()
+        if self._factory is not None:
+            await self._factory.close_all("the name server stops")
+        if self._server is not None:
+            self._server.stop()
+        if self._pool is not None:
+            await self._pool.stop()

@@ -1,0 +1,89 @@
+"""How do the roles of one process start and stop? One after the other, and in reverse.
+
+Stands for the ``main`` methods of the official start-up classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from txrocketmq.errors import RocketMQError
+from txrocketmq.service.startup import abort
+
+
+class RoleRunner(Protocol):
+    """One role of a process."""
+
+    async def start(self) -> str:
+        """Begin to serve; what it listens on and advertises, in words. Fails with `RocketMQError`."""
+
+    async def stop(self) -> None:
+        """Stop in order; called also when `start` failed half-way."""
+
+
+class ProcessService(Service):
+    """All roles of a process as one Twisted service.
+
+    :param command: the plugin's name, for lines on stderr.
+    :param roles: started in this order, stopped in reverse.
+    :param warnings: lines about the configuration, logged at the start.
+    """
+
+    _log = Logger(namespace="txrocketmq")
+
+    def __init__(
+        self, command: str, reactor: Any, roles: Sequence[RoleRunner], warnings: Sequence[str] = ()
+    ) -> None:
+        self._command = command
+        self._reactor = reactor
+        self._roles = list(roles)
+        self._warnings = list(warnings)
+        self._begun: list[RoleRunner] = []
+        self._starting: Deferred[None] | None = None
+
+    def startService(self) -> None:
+        """Start the roles; a failure ends the process with exit code 1."""
+        super().startService()  # type: ignore[no-untyped-call]
+        for line in self._warnings:
+            self._log.warn("{line}", line=line)
+        self._starting = Deferred.fromCoroutine(self._start_roles())
+        self._starting.addErrback(self._not_started)
+
+    def stopService(self) -> Deferred[None]:
+        """Stop the roles; fires when all is flushed and closed."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._stop_roles())
+
+    async def _start_roles(self) -> None:
+        lines = []
+        for role in self._roles:
+            if not self.running:
+                return
+            self._begun.append(role)
+            lines.append(await role.start())
+        self._log.info("{line}", line="; ".join(lines))
+
+    async def _stop_roles(self) -> None:
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            await starting
+        while self._begun:
+            role = self._begun.pop()
+            try:
+                await role.stop()
+            except Exception:
+                self._log.failure("{role} did not stop in order", role=type(role).__name__)
+
+    def _not_started(self, failure: Failure) -> None:
+        if not isinstance(failure.value, RocketMQError | OSError):
+            self._log.failure("start failed", failure)
+        # The reactor may not run yet: twistd starts services first.
+        self._reactor.callWhenRunning(
+            abort, self._reactor, self._command, failure.getErrorMessage()
+        )
