@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect as msgspec_inspect
 
+from txrocketmq.codec import fastjson
 from txrocketmq.errors import BodyError
 from txrocketmq.model.message import MessageQueue
 
@@ -56,8 +57,6 @@ def load_dialect(kind: type[Any], data: bytes) -> object:
 
     :raises BodyError: the text is neither JSON nor the dialect.
     """
-    from txrocketmq.codec import fastjson
-
     try:
         return _tidy(fastjson.loads(data))
     except (BodyError, ValueError, RecursionError) as error:
