@@ -1,0 +1,281 @@
+package org.txrocketmq.interop;
+
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.security.Permission;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/** What operators ask, by the admin library, and whole mqadmin commands. */
+final class Admin {
+    private static final String NAMESRV_PROPERTY = "rocketmq.namesrv.addr";
+
+    private final Map<String, DefaultMQAdminExt> admins = new ConcurrentHashMap<>();
+
+    void register(Map<String, Puppet.Operation> operations) {
+        operations.put("admin.command", this::command);
+        operations.put("admin.create_topic", this::createTopic);
+        operations.put("admin.wait_broker", this::waitBroker);
+        operations.put("admin.wait_route", this::waitRoute);
+        operations.put("admin.brokers", args -> brokers(admin(args)));
+        operations.put("admin.route", args -> routeBrokers(admin(args), args.text("topic")));
+        operations.put("admin.offsets", args ->
+            Arrays.asList(admin(args).minOffset(queue(args)), admin(args).maxOffset(queue(args))));
+        operations.put("admin.search_offset", args -> admin(args).searchOffset(queue(args), args.number("timestamp_ms")));
+        operations.put("admin.view", args ->
+            message(admin(args).viewMessage(args.text("topic"), args.text("id"))));
+        operations.put("admin.query", this::query);
+        operations.put("admin.consumer_ids", this::consumerIds);
+        operations.put("admin.topic_stats", this::topicStats);
+        operations.put("admin.consume_offsets", this::consumeOffsets);
+        operations.put("admin.topics", args ->
+            new ArrayList<>(admin(args).fetchAllTopicList().getTopicList()));
+        operations.put("admin.read_topic", this::readTopic);
+        operations.put("admin.forget", args -> {
+            DefaultMQAdminExt admin = admins.remove(args.text("namesrv"));
+            if (admin != null) {
+                admin.shutdown();
+            }
+            return null;
+        });
+    }
+
+    private synchronized DefaultMQAdminExt admin(Args args) throws Exception {
+        String namesrv = args.text("namesrv");
+        DefaultMQAdminExt admin = admins.get(namesrv);
+        if (admin == null) {
+            admin = new DefaultMQAdminExt(args.number("admin_timeout_ms", 5000));
+            Clients.configure(admin, args);
+            admin.start();
+            admins.put(namesrv, admin);
+        }
+        return admin;
+    }
+
+    /**
+     * Run one mqadmin command in this process; what it printed, the exception it printed if any, and its exit code.
+     *
+     * <p>mqadmin ends with 0 after an exception, so a caller looks at {@code exception} and at the output.
+     */
+    private synchronized Object command(Args args) {
+        List<String> words = args.texts("words");
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        PrintStream screen = new PrintStream(printed, true, StandardCharsets.UTF_8);
+        PrintStream out = System.out;
+        PrintStream err = System.err;
+        String namesrv = System.getProperty(NAMESRV_PROPERTY);
+        Map<String, Object> result = new LinkedHashMap<>();
+        result.put("exit", 0);
+        ExitTrap.arm();
+        System.setOut(screen);
+        System.setErr(screen);
+        try {
+            MQAdminStartup.main0(words.toArray(new String[0]), null);
+        } catch (ExitTrap.Exit exit) {
+            result.put("exit", exit.code);
+        } finally {
+            System.setOut(out);
+            System.setErr(err);
+            ExitTrap.disarm();
+            if (namesrv == null) {
+                System.clearProperty(NAMESRV_PROPERTY);
+            } else {
+                System.setProperty(NAMESRV_PROPERTY, namesrv);
+            }
+        }
+        String text = printed.toString(StandardCharsets.UTF_8);
+        result.put("output", text);
+        result.put("exception", text.contains("Exception") || text.contains("\tat org.apache.rocketmq"));
+        return result;
+    }
+
+    private Object createTopic(Args args) throws Exception {
+        int queues = args.integer("queues", 4);
+        TopicConfig topic = new TopicConfig(args.text("topic"), queues, queues, args.integer("perm", 6));
+        topic.setOrder(args.flag("order"));
+        admin(args).createAndUpdateTopicConfig(args.text("broker_addr"), topic);
+        return null;
+    }
+
+    /** Broker names to their members ({@code id -> address}) as the name server lists them. */
+    private static Map<String, Object> brokers(DefaultMQAdminExt admin) throws Exception {
+        Map<String, Object> names = new TreeMap<>();
+        var table = admin.examineBrokerClusterInfo().getBrokerAddrTable();
+        if (table != null) {
+            table.forEach((name, data) -> {
+                Map<String, String> members = new TreeMap<>();
+                data.getBrokerAddrs().forEach((id, address) -> members.put(id.toString(), address));
+                names.put(name, members);
+            });
+        }
+        return names;
+    }
+
+    private Object waitBroker(Args args) throws Exception {
+        String name = args.text("broker");
+        boolean present = !args.flag("absent");
+        return await(args, () -> brokers(admin(args)).containsKey(name) == present);
+    }
+
+    private static List<String> routeBrokers(DefaultMQAdminExt admin, String topic) throws Exception {
+        List<String> names = new ArrayList<>();
+        admin.examineTopicRouteInfo(topic).getQueueDatas().forEach(data -> names.add(data.getBrokerName()));
+        return names;
+    }
+
+    private Object waitRoute(Args args) throws Exception {
+        return await(args, () -> !routeBrokers(admin(args), args.text("topic")).isEmpty());
+    }
+
+    private Object query(Args args) throws Exception {
+        var found = admin(args).queryMessage(args.text("topic"), args.text("key"), args.integer("max", 64),
+            args.number("begin_ms", 0), args.number("end_ms", Long.MAX_VALUE));
+        List<Object> messages = new ArrayList<>();
+        found.getMessageList().forEach(message -> messages.add(message(message)));
+        return messages;
+    }
+
+    private Object consumerIds(Args args) throws Exception {
+        List<String> ids = new ArrayList<>();
+        admin(args).examineConsumerConnectionInfo(args.text("group")).getConnectionSet()
+            .forEach(connection -> ids.add(connection.getClientId()));
+        return ids;
+    }
+
+    private Object topicStats(Args args) throws Exception {
+        List<Object> rows = new ArrayList<>();
+        admin(args).examineTopicStats(args.text("topic")).getOffsetTable().forEach((queue, offset) ->
+            rows.add(Arrays.asList(queue.getBrokerName(), queue.getQueueId(), offset.getMinOffset(), offset.getMaxOffset())));
+        return rows;
+    }
+
+    private Object consumeOffsets(Args args) throws Exception {
+        List<Object> rows = new ArrayList<>();
+        admin(args).examineConsumeStats(args.text("group")).getOffsetTable().forEach((queue, offset) ->
+            rows.add(Arrays.asList(queue.getTopic(), queue.getBrokerName(), queue.getQueueId(),
+                offset.getBrokerOffset(), offset.getConsumerOffset())));
+        return rows;
+    }
+
+    /** Every message of a topic, read queue by queue from its first offset to its last. */
+    @SuppressWarnings("deprecation")
+    private Object readTopic(Args args) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args.text("group", "puppet-reader"));
+        Clients.configure(consumer, args);
+        consumer.start();
+        try {
+            List<List<Object>> rows = new ArrayList<>();
+            for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(args.text("topic"))) {
+                long end = consumer.maxOffset(queue);
+                long at = consumer.minOffset(queue);
+                while (at < end) {
+                    PullResult pulled = consumer.pull(queue, "*", at, 32);
+                    if (pulled.getPullStatus() != PullStatus.FOUND) {
+                        throw new IllegalStateException(queue + " at " + at + " of " + end + ": " + pulled);
+                    }
+                    for (MessageExt message : pulled.getMsgFoundList()) {
+                        rows.add(Received.row(message));
+                    }
+                    at = pulled.getNextBeginOffset();
+                }
+            }
+            return rows;
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    private static Map<String, Object> message(MessageExt message) {
+        Map<String, Object> fields = new LinkedHashMap<>();
+        fields.put("row", Received.row(message));
+        fields.put("topic", message.getTopic());
+        fields.put("store_host", String.valueOf(message.getStoreHost()));
+        fields.put("properties", new TreeMap<>(message.getProperties()));
+        return fields;
+    }
+
+    private static MessageQueue queue(Args args) {
+        return new MessageQueue(args.text("topic"), args.text("broker"), args.integer("queue"));
+    }
+
+    /** Ask again until the answer is yes or the time is over; an exception counts as no, the last one is thrown. */
+    private static boolean await(Args args, Question question) throws Exception {
+        long deadline = System.currentTimeMillis() + args.number("timeout_ms");
+        while (true) {
+            Exception failure = null;
+            try {
+                if (question.ask()) {
+                    return true;
+                }
+            } catch (InterruptedException interrupted) {
+                throw interrupted;
+            } catch (Exception notYet) {
+                failure = notYet;
+            }
+            if (System.currentTimeMillis() > deadline) {
+                if (failure != null) {
+                    throw failure;
+                }
+                return false;
+            }
+            Thread.sleep(50);
+        }
+    }
+
+    @FunctionalInterface
+    private interface Question {
+        boolean ask() throws Exception;
+    }
+
+    /** Turns {@code System.exit} into an exception while a command runs. */
+    @SuppressWarnings("removal")
+    private static final class ExitTrap extends SecurityManager {
+        static void arm() {
+            System.setSecurityManager(new ExitTrap());
+        }
+
+        static void disarm() {
+            System.setSecurityManager(null);
+        }
+
+        @Override
+        public void checkExit(int status) {
+            throw new Exit(status);
+        }
+
+        @Override
+        public void checkPermission(Permission permission) {
+            // everything else is allowed
+        }
+
+        @Override
+        public void checkPermission(Permission permission, Object context) {
+            // everything else is allowed
+        }
+
+        /** An error, so that the command's own catch of exceptions lets it pass. */
+        private static final class Exit extends Error {
+            private static final long serialVersionUID = 1L;
+            private final int code;
+
+            Exit(int code) {
+                super("exit " + code);
+                this.code = code;
+            }
+        }
+    }
+}

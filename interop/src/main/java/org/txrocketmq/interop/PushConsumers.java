@@ -1,0 +1,96 @@
+package org.txrocketmq.interop;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Push consumers that keep a record of all they get. */
+final class PushConsumers {
+    private final Registry<Consumer> consumers = new Registry<>("push consumer");
+    private final Map<String, Integer> failuresLeft = new ConcurrentHashMap<>();
+
+    void register(Map<String, Puppet.Operation> operations) {
+        operations.put("push.start", this::start);
+        operations.put("push.stop", args -> {
+            Consumer consumer = consumers.remove(args.text("name"));
+            consumer.client.shutdown();
+            return consumer.received.rows();
+        });
+        operations.put("push.wait", args -> consumers.get(args.text("name")).received
+            .awaitDistinct(args.integer("at_least"), args.number("timeout_ms")));
+        operations.put("push.report", args -> consumers.get(args.text("name")).received.rows());
+        operations.put("push.assigned", args -> assigned(consumers.get(args.text("name")), args.text("topic")));
+        operations.put("push.wait_assigned", this::waitAssigned);
+    }
+
+    private record Consumer(DefaultMQPushConsumer client, Received received) {
+    }
+
+    private Object start(Args args) throws Exception {
+        DefaultMQPushConsumer client = new DefaultMQPushConsumer(args.text("group"));
+        Clients.configure(client, args);
+        client.setConsumeFromWhere(ConsumeFromWhere.valueOf(args.text("from", "CONSUME_FROM_FIRST_OFFSET")));
+        // The enum lives in another package in each line; its value is found from the default.
+        client.setMessageModel(Enum.valueOf(client.getMessageModel().getDeclaringClass(), args.text("model", "CLUSTERING")));
+        int threads = args.integer("threads", 4);
+        client.setConsumeThreadMin(threads);
+        client.setConsumeThreadMax(threads);
+        client.setPullBatchSize(args.integer("pull_batch", 32));
+        client.subscribe(args.text("topic"), args.text("expression", "*"));
+        Received received = new Received(args.text("record_file", null));
+        String name = args.text("name");
+        failuresLeft.put(name, args.integer("fail_first", 0));
+        if (args.text("listener", "concurrent").equals("orderly")) {
+            client.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                messages.forEach(received::add);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            client.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                messages.forEach(received::add);
+                return mayFail(name) ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        consumers.put(name, new Consumer(client, received));
+        client.start();
+        return null;
+    }
+
+    private boolean mayFail(String name) {
+        return failuresLeft.computeIfPresent(name, (key, left) -> Math.max(left - 1, -1)) >= 0;
+    }
+
+    /** The queues of a topic that a consumer holds now, as {@code [broker, queue]}. */
+    private static List<List<Object>> assigned(Consumer consumer, String topic) {
+        List<List<Object>> queues = new ArrayList<>();
+        var table = consumer.client.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable();
+        for (MessageQueue queue : table.keySet()) {
+            if (queue.getTopic().equals(topic)) {
+                queues.add(Arrays.asList(queue.getBrokerName(), queue.getQueueId()));
+            }
+        }
+        return queues;
+    }
+
+    private Object waitAssigned(Args args) throws InterruptedException {
+        Consumer consumer = consumers.get(args.text("name"));
+        long deadline = System.currentTimeMillis() + args.number("timeout_ms");
+        while (true) {
+            List<List<Object>> queues = assigned(consumer, args.text("topic"));
+            if (queues.size() == args.integer("count") || System.currentTimeMillis() > deadline) {
+                return queues;
+            }
+            Thread.sleep(20);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+"""Clusters, puppets and topics for tests against the official Java software.
+
+Every test of this folder runs once per column (servers x client line x header serialization), and those of one column run
+together, on one cluster and one puppet that stay alive between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from interop.harness.cell import Cell
+from interop.harness.clients import Admin
+from interop.harness.cluster import Cluster, start_cluster
+from interop.harness.columns import Column, chosen_columns
+from interop.harness.jvm import JvmSlots
+from interop.harness.puppet import PuppetPool
+
+
+@pytest.fixture(scope="session")
+def jvm_slots() -> JvmSlots:
+    """The limit on Java processes, for the whole run."""
+    return JvmSlots()
+
+
+@pytest.fixture(scope="session")
+def puppets(jvm_slots: JvmSlots) -> Iterator[PuppetPool]:
+    """The client puppets of the whole run."""
+    pool = PuppetPool(jvm_slots)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session", params=chosen_columns(), ids=str)
+def column(request: pytest.FixtureRequest) -> Column:
+    """The combination under test."""
+    chosen: Column = request.param
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def clusters(jvm_slots: JvmSlots) -> Iterator[dict[str, Cluster]]:
+    """The running shared cluster by provider: at most one at a time."""
+    running: dict[str, Cluster] = {}
+    yield running
+    for cluster in running.values():
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(
+    column: Column, clusters: dict[str, Cluster], puppets: PuppetPool, jvm_slots: JvmSlots
+) -> Cluster:
+    """The shared cluster of this column's servers: one name server, one broker."""
+    if column.servers not in clusters:
+        while clusters:
+            clusters.popitem()[1].close()
+        fresh = start_cluster(column.servers, jvm_slots)
+        clusters[column.servers] = fresh.__enter__()
+        Admin(puppets.get(column.line, column.serialize), fresh.namesrv).wait_broker(
+            fresh.broker_name
+        )
+    return clusters[column.servers]
+
+
+@pytest.fixture
+def cell(
+    request: pytest.FixtureRequest, column: Column, cluster: Cluster, puppets: PuppetPool
+) -> Iterator[Cell]:
+    """The test's own names on the shared cluster."""
+    puppet = puppets.get(column.line, column.serialize)
+    with puppet.in_use():
+        made = Cell(column, cluster, puppet, puppets)
+        request.node.cell = made
+        yield made
+        made.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the ends of the servers' and puppets' logs with a failure."""
+    report = yield
+    made: Cell | None = getattr(item, "cell", None)
+    if report.failed and made is not None:
+        report.sections.append(("servers", made.cluster.logs(40)))
+        report.sections.append(("puppet", made.puppet.tail(40)))
+    return report
