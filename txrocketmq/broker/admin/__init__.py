@@ -1,0 +1,1 @@
+"""Topics and groups changed or listed on request, and run-time figures."""

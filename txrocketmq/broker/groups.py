@@ -1,0 +1,133 @@
+"""Which consumer groups may consume here, and with which settings?
+
+Stands for ``SubscriptionGroupManager``: one table with a version, kept in ``subscriptionGroup.json``; crash story as for topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+from twisted.logger import Logger
+
+from txrocketmq.broker.config_files import PersistedTable
+from txrocketmq.codec.bodies import SubscriptionGroupWrapper, decode_body, encode_body
+from txrocketmq.config.schema import BrokerConfig
+from txrocketmq.errors import BodyError, StoreError
+from txrocketmq.interfaces import IConfigFiles
+from txrocketmq.model import names
+from txrocketmq.model.group import SubscriptionGroupConfig
+from txrocketmq.model.topic import DataVersion
+
+FILE_NAME = "subscriptionGroup.json"
+
+BOOT_GROUPS = (
+    names.TOOLS_CONSUMER_GROUP,
+    names.FILTERSRV_CONSUMER_GROUP,
+    names.SELF_TEST_CONSUMER_GROUP,
+    names.ONS_HTTP_PROXY_GROUP,
+    names.CID_ONSAPI_PULL_GROUP,
+    names.CID_ONSAPI_PERMISSION_GROUP,
+    names.CID_ONSAPI_OWNER_GROUP,
+    names.CID_SYS_RMQ_TRANS,
+)
+
+
+class SubscriptionGroups:
+    """The table of consumer groups.
+
+    :ivar data_version: the table's version.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, config: BrokerConfig, files: IConfigFiles, now_ms: Callable[[], int]
+    ) -> None:
+        self._config = config
+        self._now_ms = now_ms
+        self._table: dict[str, SubscriptionGroupConfig] = {}
+        # Which topics a group must not read or write: group to topic to permission bits.
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self.data_version = DataVersion(timestamp=now_ms())
+        self.file = PersistedTable(files, FILE_NAME, self._encode)
+        for name in BOOT_GROUPS:
+            self._table[name] = SubscriptionGroupConfig(group_name=name)
+
+    def load(self) -> None:
+        """Add what ``subscriptionGroup.json`` says to the boot groups.
+
+        :raises StoreError: the file is JSON but no table of groups.
+        """
+        data = self.file.load()
+        if data is None:
+            return
+        try:
+            wrapper = decode_body(SubscriptionGroupWrapper, data)
+        except BodyError as error:
+            raise StoreError(f"{FILE_NAME} is no table of groups: {error}") from error
+        for name, group in (wrapper.subscription_group_table or {}).items():
+            group.group_name = group.group_name or name
+            self._table[name] = group
+        self._forbidden.update(wrapper.forbidden_table or {})
+        if wrapper.data_version is not None:
+            self.data_version.assign(wrapper.data_version)
+
+    def get(self, name: str) -> SubscriptionGroupConfig | None:
+        """A group's settings, None when it is unknown; never creates it."""
+        return self._table.get(name)
+
+    def find(self, name: str) -> SubscriptionGroupConfig | None:
+        """A group's settings; an unknown group is created where the broker may and its name is legal."""
+        group = self._table.get(name)
+        if group is not None:
+            return group
+        config = self._config
+        allowed = config.auto_create_subscription_group or (
+            config.enable_create_sys_group and names.is_system_group(name)
+        )
+        if not allowed or names.group_fault(name) is not None:
+            return None
+        group = SubscriptionGroupConfig(group_name=name)
+        self.update(group)
+        return group
+
+    def all(self) -> Iterable[SubscriptionGroupConfig]:
+        """Every group."""
+        return self._table.values()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._table
+
+    def update(self, group: SubscriptionGroupConfig) -> None:
+        """Create a group or replace its settings; the file follows."""
+        self._table[group.group_name or ""] = group
+        self.data_version.next(self._now_ms())
+        self._log.info(
+            "consumer group {group} created or changed: {config}",
+            group=group.group_name,
+            config=group,
+        )
+        self.file.changed()
+
+    def is_forbidden(self, group: str, topic: str, bit: int) -> bool:
+        """Whether an operator forbade a group one kind of access to one topic.
+
+        :param bit: the permission's bit number: 2 for reading, 1 for writing.
+        """
+        topics = self._forbidden.get(group)
+        return topics is not None and bool(topics.get(topic, 0) & 1 << bit)
+
+    def to_wrapper(self) -> SubscriptionGroupWrapper:
+        """The table with its version, as it is listed and kept."""
+        return SubscriptionGroupWrapper(
+            subscription_group_table=self._table,
+            forbidden_table=self._forbidden,
+            data_version=self.data_version,
+        )
+
+    def _encode(self) -> bytes:
+        return msgspec.json.format(encode_body(self.to_wrapper()), indent=2)

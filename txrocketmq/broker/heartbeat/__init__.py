@@ -1,0 +1,1 @@
+"""Heartbeats of clients, and what is known through them."""

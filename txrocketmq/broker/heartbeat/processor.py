@@ -1,0 +1,168 @@
+"""Who is alive: HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP, CHECK_CLIENT_CONFIG?
+
+Stands for ``ClientManageProcessor`` and the list half of ``ConsumerManageProcessor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txrocketmq.broker.clients import Consumers, Member, Producers
+from txrocketmq.broker.groups import SubscriptionGroups
+from txrocketmq.broker.topics import Topics
+from txrocketmq.codec.bodies import (
+    CheckClientRequestBody,
+    GetConsumerListByGroupResponseBody,
+    decode_body,
+    decode_heartbeat,
+    encode_body,
+)
+from txrocketmq.codec.headers import (
+    GetConsumerListByGroupRequestHeader,
+    GetConsumerListByGroupResponseHeader,
+    HeartbeatRequestHeader,
+    UnregisterClientRequestHeader,
+    UnregisterClientResponseHeader,
+)
+from txrocketmq.config.schema import BrokerConfig
+from txrocketmq.errors import ResponseError
+from txrocketmq.model.codes import ResponseCode
+from txrocketmq.model.flags import PERM_READ_WRITE, topic_sys_flag
+from txrocketmq.model.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+)
+from txrocketmq.model.names import group_fault, retry_topic
+from txrocketmq.remoting.dispatch import Reply, Request
+
+SUPPORTS_HEARTBEAT_V2 = "IS_SUPPORT_HEART_BEAT_V2"
+SUBSCRIPTION_CHANGED = "IS_SUB_CHANGE"
+
+
+class HeartbeatProcessor:
+    """Keeps the tables of clients from what they say of themselves."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: Topics,
+        groups: SubscriptionGroups,
+        consumers: Consumers,
+        producers: Producers,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._producers = producers
+        self._now_ms = now_ms
+        # What each group's members last said they subscribe to, as a fingerprint (0: heartbeats of the first version).
+        self._fingerprints: dict[str, int] = {}
+
+    def heart_beat(self, request: Request[HeartbeatRequestHeader]) -> Reply:
+        """HEART_BEAT: register every group that can be read; what cannot is named, and refused alone."""
+        decoded = decode_heartbeat(request.body)
+        heartbeat = decoded.heartbeat
+        if not heartbeat.client_id:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, "heartbeat without clientID")
+        now_ms = self._now_ms()
+        fingerprint = heartbeat.heartbeat_fingerprint
+        changed = fingerprint == 0
+        faults = list(decoded.faults)
+        for data in heartbeat.consumer_data_set:
+            name = data.group_name or ""
+            fault = group_fault(name)
+            if fault is not None:
+                faults.append(f"consumerDataSet: groupName: {fault}")
+                continue
+            known = self._fingerprints.get(name)
+            if known is None:
+                # A broker that was restarted knows nothing: the client has to tell all again.
+                changed = changed or heartbeat.without_sub
+            elif known != fingerprint:
+                changed = True
+            self._fingerprints[name] = fingerprint
+            member = self._member(request, heartbeat.client_id, now_ms)
+            self._register(data, member, bool(fingerprint) and heartbeat.without_sub)
+        for producer in heartbeat.producer_data_set:
+            if producer.group_name and self._config.enable_register_producer:
+                member = self._member(request, heartbeat.client_id, now_ms)
+                self._producers.register(producer.group_name, member)
+        if faults:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, "; ".join(faults))
+        return Reply(
+            ext_fields={
+                SUPPORTS_HEARTBEAT_V2: "true",
+                SUBSCRIPTION_CHANGED: "true" if changed else "false",
+            }
+        )
+
+    def unregister_client(self, request: Request[UnregisterClientRequestHeader]) -> Reply:
+        """UNREGISTER_CLIENT: a client leaves a producer group, a consumer group, or both."""
+        header = request.header
+        if header.producer_group is not None:
+            self._producers.unregister(header.producer_group, request.connection)
+        if header.consumer_group is not None:
+            group = self._groups.find(header.consumer_group)
+            notify = group is None or group.notify_consumer_ids_changed_enable
+            self._consumers.unregister(header.consumer_group, request.connection, notify)
+        return Reply(header=UnregisterClientResponseHeader())
+
+    def get_consumer_list(self, request: Request[GetConsumerListByGroupRequestHeader]) -> Reply:
+        """GET_CONSUMER_LIST_BY_GROUP: the client ids of a group; an error, never an empty list."""
+        name = request.header.consumer_group
+        group = self._consumers.get(name)
+        if group is None:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())
+        return Reply(header=GetConsumerListByGroupResponseHeader(), body=encode_body(body))
+
+    def check_client_config(self, request: Request[None]) -> Reply:
+        """CHECK_CLIENT_CONFIG: whether this broker can filter as a consumer wishes, asked before it starts."""
+        subscription = decode_body(CheckClientRequestBody, request.body).subscription_data
+        if subscription is not None and not subscription.is_tag_type:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by "
+                f"{subscription.expression_type}",
+            )
+        return Reply()
+
+    @staticmethod
+    def _member(request: Request[HeartbeatRequestHeader], client_id: str, now_ms: int) -> Member:
+        return Member(request.connection, client_id, request.language, request.version, now_ms)
+
+    def _register(self, data: ConsumerData, member: Member, without_subscriptions: bool) -> None:
+        name = data.group_name or ""
+        consume_type = data.consume_type or ConsumeType.CONSUME_PASSIVELY
+        if (
+            consume_type == ConsumeType.CONSUME_ACTIVELY
+            and self._config.reject_pull_consumer_enable
+        ):
+            return
+        group = self._groups.find(name)
+        if group is None:
+            return
+        ordered = any(
+            self._topics.is_ordered(subscription.topic or "")
+            for subscription in data.subscription_data_set
+        )
+        self._topics.create_for_group(
+            retry_topic(name),
+            group.retry_queue_nums,
+            PERM_READ_WRITE,
+            ordered,
+            topic_sys_flag(unit=False, unit_sub=True) if data.unit_mode else 0,
+        )
+        self._consumers.register(
+            name,
+            member,
+            consume_type,
+            data.message_model or MessageModel.CLUSTERING,
+            data.consume_from_where or ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+            None if without_subscriptions else data.subscription_data_set,
+            group.notify_consumer_ids_changed_enable,
+        )

@@ -1,0 +1,196 @@
+"""How does a pull without messages wait, and what wakes it?
+
+Stands for ``PullRequestHoldService`` and ``ManyPullRequest``. A held pull is answered by the first message of its queue that
+passes its filter, or exactly when its time is over; the official scan every five seconds is not copied. Wake-ups of one reactor
+turn are gathered, so that a burst of sends is answered by one pull with many messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from txrocketmq.codec.headers import PullMessageRequestHeader
+from txrocketmq.interfaces import IConnection, IMessageFilter
+from txrocketmq.remoting.dispatch import Request
+
+QueueKey = tuple[str, int]
+
+
+class HeldPull:
+    """One pull that waits.
+
+    :ivar request: the request to run again on wake-up, and to answer then.
+    :ivar offset: logical offset that was asked for; any message at or after it may wake the pull.
+    :ivar deadline_ms: wall-clock time at which it is answered anyway.
+    """
+
+    __slots__ = (
+        "connection",
+        "deadline_ms",
+        "is_held",
+        "message_filter",
+        "offset",
+        "queue",
+        "request",
+    )
+
+    def __init__(
+        self,
+        queue: QueueKey,
+        offset: int,
+        deadline_ms: int,
+        message_filter: IMessageFilter | None,
+        connection: IConnection,
+        request: Request[PullMessageRequestHeader],
+    ) -> None:
+        self.queue = queue
+        self.offset = offset
+        self.deadline_ms = deadline_ms
+        self.message_filter = message_filter
+        self.connection = connection
+        self.request = request
+        self.is_held = False
+
+
+class HeldPulls:
+    """All pulls that wait, by queue.
+
+    :param wake: runs a pull again and answers it, whatever it finds.
+    :param max_offset: the next logical offset of a queue.
+    :param capacity: how many pulls may wait at once.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        wake: Callable[[HeldPull], None],
+        max_offset: Callable[[str, int], int],
+        capacity: Callable[[], int],
+    ) -> None:
+        self._clock = clock
+        self._wake = wake
+        self._max_offset = max_offset
+        self._capacity = capacity
+        self._by_queue: dict[QueueKey, list[HeldPull]] = {}
+        self._by_connection: dict[IConnection, set[HeldPull]] = {}
+        self._deadlines: list[tuple[int, int, HeldPull]] = []
+        self._sequence = 0
+        self._ready: list[HeldPull] = []
+        self._timer: IDelayedCall | None = None
+        self._timer_at_ms = 0
+        self._wake_call: IDelayedCall | None = None
+        self.count = 0
+
+    def hold(self, pull: HeldPull) -> bool:
+        """Keep a pull until a message arrives or its time is over; False when there is no room for more."""
+        if self.count >= self._capacity():
+            return False
+        pull.is_held = True
+        self.count += 1
+        self._by_queue.setdefault(pull.queue, []).append(pull)
+        self._by_connection.setdefault(pull.connection, set()).add(pull)
+        self._sequence += 1
+        if len(self._deadlines) > 2 * self.count + 1024:
+            # Woken pulls stay behind in the heap; a busy broker would pile them up.
+            self._deadlines = [entry for entry in self._deadlines if entry[2].is_held]
+            heapify(self._deadlines)
+        heappush(self._deadlines, (pull.deadline_ms, self._sequence, pull))
+        if self._timer is None or pull.deadline_ms < self._timer_at_ms:
+            self._arm(pull.deadline_ms)
+        # A cold read takes several turns; what arrived meanwhile must not be slept through.
+        if self._max_offset(*pull.queue) > pull.offset:
+            self._make_ready(pull)
+        return True
+
+    def message_arrived(
+        self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_timestamp_ms: int
+    ) -> None:
+        """Arrival listener of the store: called for each message once it can be read."""
+        if not self._by_queue:
+            return
+        pulls = self._by_queue.get((topic, queue_id))
+        if pulls is None:
+            return
+        for pull in tuple(pulls):
+            if next_offset > pull.offset:
+                wanted = pull.message_filter
+                if wanted is None or wanted.matches_tags_code(tags_code):
+                    self._make_ready(pull)
+
+    def drop_connection(self, connection: IConnection) -> None:
+        """Forget the pulls of a connection that is gone: nobody waits for their answer."""
+        for pull in tuple(self._by_connection.get(connection, ())):
+            self._release(pull)
+
+    def wake_all(self) -> None:
+        """Answer every held pull now (the broker stops, or a master appeared)."""
+        for pulls in tuple(self._by_queue.values()):
+            for pull in tuple(pulls):
+                self._make_ready(pull)
+        self._run_ready()
+
+    def stop(self) -> None:
+        """Answer every held pull and hold no timer any more."""
+        self.wake_all()
+        for call in (self._timer, self._wake_call):
+            if call is not None and call.active():
+                call.cancel()
+        self._timer = self._wake_call = None
+        self._deadlines.clear()
+
+    def _release(self, pull: HeldPull) -> None:
+        pull.is_held = False
+        self.count -= 1
+        pulls = self._by_queue[pull.queue]
+        pulls.remove(pull)
+        if not pulls:
+            del self._by_queue[pull.queue]
+        mine = self._by_connection[pull.connection]
+        mine.discard(pull)
+        if not mine:
+            del self._by_connection[pull.connection]
+
+    def _make_ready(self, pull: HeldPull) -> None:
+        self._release(pull)
+        self._ready.append(pull)
+        if self._wake_call is None:
+            self._wake_call = self._clock.callLater(0, self._run_ready)
+
+    def _run_ready(self) -> None:
+        call, self._wake_call = self._wake_call, None
+        if call is not None and call.active():
+            call.cancel()
+        ready, self._ready = self._ready, []
+        for pull in ready:
+            if not pull.connection.is_open:
+                continue
+            try:
+                self._wake(pull)
+            except Exception:
+                self._log.failure("a held pull could not be answered")
+
+    def _arm(self, deadline_ms: int) -> None:
+        delay_s = max(0.0, deadline_ms / 1000 - self._clock.seconds())
+        self._timer_at_ms = deadline_ms
+        if self._timer is not None and self._timer.active():
+            self._timer.reset(delay_s)
+        else:
+            self._timer = self._clock.callLater(delay_s, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now_ms = int(self._clock.seconds() * 1000)
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].is_held):
+            pull = heappop(deadlines)[2]
+            if pull.is_held:
+                self._make_ready(pull)
+        if deadlines:
+            self._arm(deadlines[0][0])
+        self._run_ready()

@@ -1,0 +1,1 @@
+"""Positions in queues: of the queues themselves and of consumer groups."""

@@ -1,0 +1,1 @@
+"""Pulling: checks, filters, answers, waiting."""

@@ -1,0 +1,258 @@
+"""How is a pull answered: PULL_MESSAGE, LITE_PULL_MESSAGE?
+
+Stands for ``PullMessageProcessor`` and ``DefaultPullMessageResultHandler``. A pull that finds nothing new waits in
+`txrocketmq.broker.longpoll`; a woken pull is answered with whatever there is, is not held again and commits no offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+
+from txrocketmq.broker.clients import Consumers
+from txrocketmq.broker.consumer_offsets import ConsumerOffsets
+from txrocketmq.broker.groups import SubscriptionGroups
+from txrocketmq.broker.longpoll import HeldPull, HeldPulls
+from txrocketmq.broker.pull.subscriptions import (
+    BROKER_FORBIDDEN,
+    GROUP_FORBIDDEN,
+    TOPIC_FORBIDDEN,
+    PullForbidden,
+    Subscriptions,
+)
+from txrocketmq.broker.remarks import group_not_exist, topic_not_exist_for_pull
+from txrocketmq.broker.topics import Topics
+from txrocketmq.codec.headers import PullMessageRequestHeader, PullMessageResponseHeader
+from txrocketmq.config.schema import BrokerConfig
+from txrocketmq.errors import ResponseError
+from txrocketmq.interfaces import IMessageFilter, IMessageStore
+from txrocketmq.model.codes import RequestCode, ResponseCode
+from txrocketmq.model.flags import PERM_READ, PULL_COMMIT_OFFSET, PULL_SUSPEND
+from txrocketmq.model.group import SubscriptionGroupConfig
+from txrocketmq.model.names import MASTER_ID
+from txrocketmq.model.topic import TopicConfig
+from txrocketmq.remoting.dispatch import Reply, Request
+from txrocketmq.store.results import GetMessageResult, GetMessageStatus
+
+NO_BYTE_LIMIT = 2**31 - 1
+
+_SUCCESS = ResponseCode.SUCCESS.value
+_NOT_FOUND = ResponseCode.PULL_NOT_FOUND.value
+_RETRY = ResponseCode.PULL_RETRY_IMMEDIATELY.value
+_MOVED = ResponseCode.PULL_OFFSET_MOVED.value
+_LITE_PULL = RequestCode.LITE_PULL_MESSAGE.value
+
+#: What a consumer is told for each outcome of the store; an empty queue depends on the offset asked for as well.
+_CODES = {
+    GetMessageStatus.FOUND: _SUCCESS,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: _RETRY,
+    GetMessageStatus.NO_MATCHED_MESSAGE: _RETRY,
+    GetMessageStatus.NO_MATCHED_LOGIC_QUEUE: _NOT_FOUND,
+    GetMessageStatus.NO_MESSAGE_IN_QUEUE: _NOT_FOUND,
+    GetMessageStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: _MOVED,
+    GetMessageStatus.OFFSET_RESET: _MOVED,
+}
+_EMPTY_QUEUE = (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE)
+_NAMES = {status: status.name for status in GetMessageStatus}
+
+Pull = Request[PullMessageRequestHeader]
+Outcome = Reply | None
+
+
+class PullProcessor:
+    """Answers pulls.
+
+    :ivar held: the pulls that wait; its `HeldPulls.message_arrived` listens to the store.
+    :ivar message_count: messages handed out since the start.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: IReactorTime,
+        store: IMessageStore,
+        topics: Topics,
+        groups: SubscriptionGroups,
+        consumers: Consumers,
+        offsets: ConsumerOffsets,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._subscriptions = Subscriptions(consumers, groups)
+        self.held = HeldPulls(
+            clock,
+            self._answer_woken,
+            cast("Callable[[str, int], int]", store.max_offset),
+            lambda: config.pull_thread_pool_queue_capacity,
+        )
+        self.message_count = 0
+
+    def pull_message(self, request: Pull) -> Outcome | Deferred[Outcome]:
+        """Hand out messages of one queue, or keep the request until there are some."""
+        return self._pull(request, True)
+
+    def _answer_woken(self, pull: HeldPull) -> None:
+        request = pull.request
+        try:
+            outcome = self._pull(request, False)
+        except ResponseError as error:
+            outcome = Reply(error.code, remark=error.remark)
+        if isinstance(outcome, Deferred):
+            outcome.addCallbacks(
+                self._answer_later, self._answer_failed, (request,), errbackArgs=(request,)
+            )
+        elif outcome is not None:
+            request.answer(outcome)
+
+    @staticmethod
+    def _answer_later(outcome: Outcome, request: Pull) -> None:
+        if outcome is not None:
+            request.answer(outcome)
+
+    @staticmethod
+    def _answer_failed(failure: Failure, request: Pull) -> None:
+        request.answer(
+            Reply(ResponseCode.SYSTEM_ERROR.value, remark=f"reading failed: {failure.value}")
+        )
+
+    def _pull(self, request: Pull, may_hold: bool) -> Outcome | Deferred[Outcome]:
+        header = request.header
+        try:
+            group, topic = self._check(request)
+            wanted = self._subscriptions.filter_for(header, group)
+        except PullForbidden as error:
+            return Reply(
+                error.code, remark=error.remark, ext_fields={"forbiddenType": str(error.kind)}
+            )
+        max_bytes = header.max_msg_bytes
+        if max_bytes is None or max_bytes <= 0:
+            max_bytes = NO_BYTE_LIMIT
+        found = self._store.get_message(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            header.max_msg_nums,
+            max_bytes,
+            wanted,
+        )
+        if found.__class__ is GetMessageResult:
+            return self._compose(found, request, group, topic, wanted, may_hold)
+        reading = cast("Deferred[GetMessageResult]", found)
+        return reading.addCallback(self._compose, request, group, topic, wanted, may_hold)
+
+    def _check(self, request: Pull) -> tuple[SubscriptionGroupConfig, TopicConfig]:
+        config, header = self._config, request.header
+        if not config.broker_permission & PERM_READ:
+            raise PullForbidden(
+                BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] pulling message is forbidden"
+            )
+        if request.command.code == _LITE_PULL and not config.lite_pull_message_enable:
+            raise PullForbidden(
+                BROKER_FORBIDDEN,
+                f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden",
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise ResponseError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, group_not_exist(header.consumer_group)
+            )
+        if not group.consume_enable:
+            raise PullForbidden(
+                GROUP_FORBIDDEN, f"subscription group no permission, {header.consumer_group}"
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise ResponseError(
+                ResponseCode.TOPIC_NOT_EXIST, topic_not_exist_for_pull(header.topic)
+            )
+        if not topic.perm & PERM_READ:
+            raise PullForbidden(
+                TOPIC_FORBIDDEN, f"the topic[{header.topic}] pulling message is forbidden"
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"consumer:[/{request.connection.remote_text}]",
+            )
+        return group, topic
+
+    def _compose(
+        self,
+        found: GetMessageResult,
+        request: Pull,
+        group: SubscriptionGroupConfig,
+        topic: TopicConfig,
+        wanted: IMessageFilter | None,
+        may_hold: bool,
+    ) -> Outcome:
+        header = request.header
+        status = found.status
+        code = _CODES[status]
+        if status in _EMPTY_QUEUE and header.queue_offset != 0:
+            code = _MOVED
+        if may_hold and header.sys_flag & PULL_COMMIT_OFFSET:
+            self._offsets.commit(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                header.commit_offset,
+                request.connection.remote_text,
+            )
+        if (
+            code == _NOT_FOUND
+            and may_hold
+            and header.sys_flag & PULL_SUSPEND
+            and self._hold(request, wanted)
+        ):
+            return None
+        suggested = MASTER_ID
+        if self._config.slave_read_enable and not self._config.is_in_broker_container:
+            suggested = (
+                group.which_broker_when_consume_slowly
+                if found.suggest_pull_from_slave
+                else group.broker_id
+            )
+        self.message_count += found.message_count
+        return Reply(
+            code,
+            PullMessageResponseHeader(
+                suggest_which_broker_id=suggested,
+                next_begin_offset=found.next_begin_offset,
+                min_offset=found.min_offset,
+                max_offset=found.max_offset,
+                topic_sys_flag=topic.topic_sys_flag,
+                group_sys_flag=group.group_sys_flag,
+            ),
+            found.records if code == _SUCCESS else b"",
+            _NAMES[status],
+        )
+
+    def _hold(self, request: Pull, wanted: IMessageFilter | None) -> bool:
+        header, config = request.header, self._config
+        hold_ms = header.suspend_timeout_millis
+        if not config.long_polling_enable:
+            hold_ms = config.short_polling_time_mills
+        now_ms = int(self._clock.seconds() * 1000)
+        return self.held.hold(
+            HeldPull(
+                (header.topic, header.queue_id),
+                header.queue_offset,
+                now_ms + max(0, hold_ms),
+                wanted,
+                request.connection,
+                request,
+            )
+        )

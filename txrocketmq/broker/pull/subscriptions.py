@@ -1,0 +1,125 @@
+"""Which messages does this pull want? From a subscription, sent along or known from heartbeats, to a filter for the store.
+
+Stands for the subscription half of ``PullMessageProcessor`` and for ``ExpressionMessageFilter`` as far as tags go.
+"""
+
+from __future__ import annotations
+
+from txrocketmq.broker.clients import Consumers
+from txrocketmq.broker.groups import SubscriptionGroups
+from txrocketmq.broker.remarks import FAQ
+from txrocketmq.codec.headers import PullMessageRequestHeader
+from txrocketmq.errors import MQClientError, ResponseError
+from txrocketmq.interfaces import IMessageFilter
+from txrocketmq.model.codes import ResponseCode
+from txrocketmq.model.flags import PULL_SUBSCRIPTION
+from txrocketmq.model.group import SubscriptionGroupConfig
+from txrocketmq.model.heartbeat import EXPRESSION_TAG, SUB_ALL, SubscriptionData, build_subscription
+from txrocketmq.store.filter import TagsFilter
+
+CACHE_ENTRIES = 4096
+READ_BIT = 2
+
+BROKER_FORBIDDEN = 1
+GROUP_FORBIDDEN = 2
+TOPIC_FORBIDDEN = 3
+BROADCASTING_DISABLE_FORBIDDEN = 4
+SUBSCRIPTION_FORBIDDEN = 5
+
+
+class PullForbidden(ResponseError):
+    """NO_PERMISSION with the kind of prohibition, which travels in the answer's header (official ``ForbiddenType``)."""
+
+    def __init__(self, kind: int, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.kind = kind
+
+
+class Subscriptions:
+    """Finds the filter of a pull."""
+
+    def __init__(self, consumers: Consumers, groups: SubscriptionGroups) -> None:
+        self._consumers = consumers
+        self._groups = groups
+        self._filters: dict[str, IMessageFilter] = {}
+
+    def filter_for(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> IMessageFilter | None:
+        """The filter, None where everything is wanted.
+
+        :raises ResponseError: the subscription is unknown, outdated, unreadable or of a kind that is not served.
+        """
+        if header.sys_flag & PULL_SUBSCRIPTION:
+            return self._sent_along(header)
+        return self._from_heartbeat(header, group)
+
+    def _sent_along(self, header: PullMessageRequestHeader) -> IMessageFilter | None:
+        expression = header.subscription or SUB_ALL
+        if header.expression_type in (None, "", EXPRESSION_TAG):
+            if expression == SUB_ALL:
+                return None
+            cached = self._filters.get(expression)
+            if cached is not None:
+                return cached
+        try:
+            subscription = build_subscription(
+                header.topic, header.subscription, header.expression_type
+            )
+        except MQClientError as error:
+            raise ResponseError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                "parse the consumer's subscription failed",
+            ) from error
+        return self._filter_of(subscription)
+
+    def _from_heartbeat(
+        self, header: PullMessageRequestHeader, config: SubscriptionGroupConfig
+    ) -> IMessageFilter | None:
+        name, topic = header.consumer_group, header.topic
+        group = self._consumers.get(name)
+        if group is None:
+            raise ResponseError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist{FAQ}",
+            )
+        if group.is_broadcasting and not config.consume_broadcast_enable:
+            raise PullForbidden(
+                BROADCASTING_DISABLE_FORBIDDEN,
+                f"the consumer group[{name}] can not consume by broadcast way",
+            )
+        if self._groups.is_forbidden(name, topic, READ_BIT):
+            raise PullForbidden(
+                SUBSCRIPTION_FORBIDDEN,
+                f"the consumer group[{name}] is forbidden for topic[{topic}]",
+            )
+        subscription = group.subscriptions.get(topic)
+        if subscription is None:
+            raise ResponseError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist{FAQ}",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise ResponseError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        return self._filter_of(subscription)
+
+    def _filter_of(self, subscription: SubscriptionData) -> IMessageFilter | None:
+        expression = subscription.sub_string or SUB_ALL
+        if not subscription.is_tag_type:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by "
+                f"{subscription.expression_type}",
+            )
+        if subscription.class_filter_mode or expression == SUB_ALL:
+            return None
+        cached = self._filters.get(expression)
+        if cached is None:
+            if len(self._filters) >= CACHE_ENTRIES:
+                # A flood of different expressions must not use up memory.
+                self._filters.clear()
+            codes = subscription.code_set or build_subscription("", expression).code_set
+            cached = self._filters[expression] = TagsFilter(codes)
+        return cached

@@ -1,0 +1,1 @@
+"""Sending: checks, stored properties, answers."""

@@ -1,0 +1,49 @@
+"""What does a producer hear when the store did not take its message?
+
+Stands for the failure half of ``SendMessageProcessor.handlePutMessageResult``.
+"""
+
+from __future__ import annotations
+
+from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.model.codes import ResponseCode
+from txrocketmq.store.results import PutMessageStatus
+
+_REFUSALS: dict[PutMessageStatus, tuple[ResponseCode, str]] = {
+    PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (
+        ResponseCode.SYSTEM_ERROR,
+        "in-sync replicas not enough",
+    ),
+    PutMessageStatus.CREATE_MAPPED_FILE_FAILED: (
+        ResponseCode.SYSTEM_ERROR,
+        "create mapped file failed, server is busy or broken.",
+    ),
+    PutMessageStatus.SERVICE_NOT_AVAILABLE: (
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now. It may be caused by one of the following reasons: "
+        "the broker's disk is full, messages are put to the slave, message store has been shut "
+        "down, etc.",
+    ),
+    PutMessageStatus.OS_PAGE_CACHE_BUSY: (
+        ResponseCode.SYSTEM_BUSY,
+        "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    ),
+    PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
+        ResponseCode.SYSTEM_ERROR,
+        "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq "
+        "consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w.",
+    ),
+    PutMessageStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
+}
+
+
+def put_refused(status: PutMessageStatus, config: MessageStoreConfig) -> tuple[int, str]:
+    """Response code and remark for a message that is not in the log."""
+    if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
+        return (
+            ResponseCode.MESSAGE_ILLEGAL.value,
+            "the message is illegal, maybe msg body or properties length not matched. msg body "
+            f"length limit {config.max_message_size}B, msg properties length limit 32KB.",
+        )
+    code, remark = _REFUSALS.get(status, (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR DEFAULT"))
+    return code.value, remark

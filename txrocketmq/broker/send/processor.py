@@ -1,0 +1,258 @@
+"""How is a message accepted: SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE?
+
+Stands for ``SendMessageProcessor``. The straight way (known topic, valid queue, nothing special in the properties) runs without a
+Deferred; everything else leaves it for `txrocketmq.broker.send.admission` or is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import randrange
+from typing import TYPE_CHECKING, cast
+
+from twisted.internet.defer import Deferred
+
+from txrocketmq.broker.send.admission import Admission
+from txrocketmq.broker.send.outcome import put_refused
+from txrocketmq.broker.send.properties import PropertyWriter, is_delayed, is_prepared
+from txrocketmq.codec.headers import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
+from txrocketmq.errors import ResponseError
+from txrocketmq.interfaces import IMessageStore
+from txrocketmq.model import properties as props
+from txrocketmq.model.codes import ResponseCode
+from txrocketmq.model.flags import MULTI_TAGS_FLAG, PERM_WRITE
+from txrocketmq.model.javahash import tags_code
+from txrocketmq.model.message import Host, MessageRecord
+from txrocketmq.model.message_id import offset_message_id
+from txrocketmq.model.names import RETRY_GROUP_TOPIC_PREFIX, TOPIC_MAX_LENGTH
+from txrocketmq.model.properties import MAX_PROPERTIES_BYTES, parse_properties
+from txrocketmq.model.topic import TopicConfig
+from txrocketmq.remoting.dispatch import Reply, Request
+from txrocketmq.store.results import PutMessageResult, PutMessageStatus
+
+if TYPE_CHECKING:
+    from txrocketmq.broker.groups import SubscriptionGroups
+    from txrocketmq.broker.topics import Topics
+
+AnySendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+Answer = Reply | Deferred[Reply]
+
+_PUT_OK = PutMessageStatus.PUT_OK
+#: In the log, though not everything that was waited for came in time.
+_STORED_CODES = {
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT.value,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT.value,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE.value,
+}
+_MULTI_TAG = "MULTI_TAG"
+
+
+class SendProcessor:
+    """Accepts messages for the store.
+
+    :param store_host: the broker's advertised address, numeric; part of records and message ids.
+    :ivar message_count: messages accepted since the start.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: MessageStoreConfig,
+        store: IMessageStore,
+        topics: Topics,
+        groups: SubscriptionGroups,
+        store_host: Host,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._store_config = store_config
+        self._store = store
+        self._sendable = topics.sendable
+        self._store_host = store_host
+        self._admission = Admission(config, topics, groups, now_ms)
+        # Host and port of all message ids; the physical offset's 16 hex digits come behind.
+        self._id_prefix = offset_message_id(*store_host, 0)[:-16]
+        self._region = ""
+        self._trace_on = False
+        self._trace_fields: dict[str, str] = {}
+        self._writer = PropertyWriter("", "", "")
+        self._take_over_trace_settings()
+        self.message_count = 0
+
+    def send_message(self, request: Request[AnySendHeader]) -> Answer:
+        """Store one message, or the batch that the body is."""
+        try:
+            return self._send(request)
+        except ResponseError as refused:
+            return Reply(refused.code, remark=refused.remark, ext_fields=self._trace_fields)
+
+    def send_batch(self, request: Request[AnySendHeader]) -> Answer:
+        """Store a batch: the body is several messages for one queue."""
+        try:
+            return self._send_batch(request)
+        except ResponseError as refused:
+            return Reply(refused.code, remark=refused.remark, ext_fields=self._trace_fields)
+
+    def _send(self, request: Request[AnySendHeader]) -> Answer:
+        header = request.header
+        if header.batch:
+            return self._send_batch(request)
+        config = self._config
+        if config.region_id is not self._region or config.trace_on is not self._trace_on:
+            self._take_over_trace_settings()
+        topic = self._sendable.get(header.topic)
+        if (
+            topic is None
+            or config.start_accept_send_request_time_stamp
+            or not (config.broker_permission & PERM_WRITE)
+        ):
+            topic = self._admission.admit(request)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = _random_queue(topic)
+        elif queue_id >= topic.write_queue_nums and queue_id >= topic.read_queue_nums:
+            raise self._admission.bad_queue(topic, request)
+        prepared = self._writer.prepare(header.properties)
+        text, found, uniq_key, is_special = prepared
+        body = request.body
+        if len(body) > self._store_config.max_message_size or len(text) > MAX_PROPERTIES_BYTES:
+            raise self._illegal(len(body), len(text))
+        if is_special:
+            self._refuse_special(found)
+        result = self._store.put_message(
+            MessageRecord(
+                topic=header.topic,
+                queue_id=queue_id,
+                body=body,
+                properties=text,
+                flag=header.flag,
+                sys_flag=_sys_flag(header, topic),
+                tags_code=tags_code(found.get(props.TAGS)),
+                born_timestamp=header.born_timestamp,
+                born_host=request.connection.remote_address,
+                store_host=self._store_host,
+                reconsume_times=header.reconsume_times or 0,
+                wait_store_msg_ok=found.get(props.WAIT_STORE_MSG_OK, "true") == "true",
+                keys=found.get(props.KEYS),
+                uniq_key=uniq_key,
+            )
+        )
+        if result.__class__ is PutMessageResult:
+            return self._answer(result, queue_id, uniq_key)
+        waiting = cast("Deferred[PutMessageResult]", result)
+        return waiting.addCallback(self._answer, queue_id, uniq_key)
+
+    def _send_batch(self, request: Request[AnySendHeader]) -> Answer:
+        header = request.header
+        if header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            raise ResponseError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group {header.topic}",
+            )
+        topic = self._admission.admit(request)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = _random_queue(topic)
+        elif queue_id >= topic.write_queue_nums and queue_id >= topic.read_queue_nums:
+            raise self._admission.bad_queue(topic, request)
+        if len(header.topic) > TOPIC_MAX_LENGTH:
+            raise ResponseError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"message topic length too long {len(header.topic)}",
+            )
+        found = parse_properties(header.properties or "")
+        if len(request.body) > self._store_config.max_message_size:
+            raise self._illegal(len(request.body), len(header.properties or ""))
+        # Each item of the body has properties of its own; those of the request are not stored.
+        result = self._store.put_batch(
+            MessageRecord(
+                topic=header.topic,
+                queue_id=queue_id,
+                body=request.body,
+                flag=header.flag,
+                sys_flag=_sys_flag(header, topic),
+                born_timestamp=header.born_timestamp,
+                born_host=request.connection.remote_address,
+                store_host=self._store_host,
+                reconsume_times=header.reconsume_times or 0,
+                wait_store_msg_ok=found.get(props.WAIT_STORE_MSG_OK, "true") == "true",
+            )
+        )
+        uniq_key = found.get(props.UNIQ_KEY)
+        if result.__class__ is PutMessageResult:
+            return self._answer(result, queue_id, uniq_key)
+        waiting = cast("Deferred[PutMessageResult]", result)
+        return waiting.addCallback(self._answer, queue_id, uniq_key)
+
+    def _answer(self, result: PutMessageResult, queue_id: int, uniq_key: str | None) -> Reply:
+        status = result.status
+        code = 0
+        if status is not _PUT_OK:
+            stored = _STORED_CODES.get(status)
+            if stored is None:
+                code, remark = put_refused(status, self._store_config)
+                return Reply(code, remark=remark, ext_fields=self._trace_fields)
+            code = stored
+        self.message_count += result.msg_num
+        prefix = self._id_prefix
+        if result.batch_offsets:
+            message_id = ",".join([f"{prefix}{offset:016X}" for offset in result.batch_offsets])
+        else:
+            message_id = f"{prefix}{result.physical_offset:016X}"
+        return Reply(
+            code,
+            SendMessageResponseHeader(
+                msg_id=message_id,
+                queue_id=queue_id,
+                queue_offset=result.queue_offset,
+                transaction_id=uniq_key,
+            ),
+            b"",
+            None,
+            self._trace_fields,
+        )
+
+    def _illegal(self, body_bytes: int, properties_bytes: int) -> ResponseError:
+        code, remark = put_refused(PutMessageStatus.MESSAGE_ILLEGAL, self._store_config)
+        return ResponseError(
+            code,
+            f"{remark} This message has a body of {body_bytes}B and properties of "
+            f"{properties_bytes}B.",
+        )
+
+    def _refuse_special(self, found: dict[str, str]) -> None:
+        if is_prepared(found):
+            raise ResponseError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
+            )
+        if is_delayed(found):
+            # Stored in the delay topic it would wait for a delivery that this release does not make.
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                f"delayed delivery is not served by the broker[{self._config.broker_ip1}]; "
+                "send the message without a delay level or delivery time",
+            )
+
+    def _take_over_trace_settings(self) -> None:
+        config = self._config
+        self._region = config.region_id
+        self._trace_on = config.trace_on
+        trace = "true" if config.trace_on else "false"
+        self._trace_fields = {props.MSG_REGION: config.region_id, props.TRACE_SWITCH: trace}
+        self._writer = PropertyWriter(config.broker_cluster_name, config.region_id, trace)
+
+
+def _random_queue(topic: TopicConfig) -> int:
+    return randrange(topic.write_queue_nums) if topic.write_queue_nums > 0 else 0
+
+
+def _sys_flag(header: AnySendHeader, topic: TopicConfig) -> int:
+    if topic.topic_filter_type == _MULTI_TAG:
+        return header.sys_flag | MULTI_TAGS_FLAG
+    return header.sys_flag

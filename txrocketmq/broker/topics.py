@@ -1,0 +1,243 @@
+"""Which topics does this broker have, and with which settings?
+
+Stands for ``TopicConfigManager``: one table with a version, kept in ``topics.json``. Crash story: a change is in the table at once and
+in the file shortly after; what a crash loses of it is created again by the next send, or was never confirmed to an admin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+from twisted.logger import Logger
+
+from txrocketmq.broker.config_files import PersistedTable
+from txrocketmq.codec.bodies import TopicConfigSerializeWrapper, decode_body, encode_body
+from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
+from txrocketmq.errors import BodyError, StoreError
+from txrocketmq.interfaces import IConfigFiles
+from txrocketmq.model import names
+from txrocketmq.model.flags import PERM_INHERIT, PERM_READ_WRITE, is_inherited
+from txrocketmq.model.topic import DataVersion, TopicConfig, copy_topic_config
+
+FILE_NAME = "topics.json"
+SCHEDULE_QUEUES = 18
+BENCHMARK_QUEUES = 1024
+
+Changed = Callable[[list[TopicConfig]], None]
+
+
+class Topics:
+    """The topic table.
+
+    :ivar sendable: topics that a send may write to without further checks: legal names, neither reserved nor retry topics.
+    :ivar data_version: the table's version; name servers compare it.
+    :ivar on_change: told the topics that were created or changed (registration), after the table holds them.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: MessageStoreConfig,
+        files: IConfigFiles,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._now_ms = now_ms
+        self._table: dict[str, TopicConfig] = {}
+        self.sendable: dict[str, TopicConfig] = {}
+        self.data_version = DataVersion(timestamp=now_ms())
+        self.on_change: Changed = _nobody
+        self.file = PersistedTable(files, FILE_NAME, self._encode)
+        for topic in boot_topics(config, store_config):
+            self._put(topic)
+
+    def load(self) -> None:
+        """Add what ``topics.json`` says to the boot topics.
+
+        :raises StoreError: the file is JSON but no topic table.
+        """
+        data = self.file.load()
+        if data is None:
+            return
+        try:
+            wrapper = decode_body(TopicConfigSerializeWrapper, data)
+        except BodyError as error:
+            raise StoreError(f"{FILE_NAME} is no topic table: {error}") from error
+        for name, topic in (wrapper.topic_config_table or {}).items():
+            topic.topic_name = topic.topic_name or name
+            self._put(topic)
+        if wrapper.data_version is not None:
+            self.data_version.assign(wrapper.data_version)
+
+    def get(self, name: str) -> TopicConfig | None:
+        """A topic's settings, None when it is unknown."""
+        return self._table.get(name)
+
+    def all(self) -> Iterable[TopicConfig]:
+        """Every topic."""
+        return self._table.values()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._table
+
+    def create_by_default(
+        self, name: str, default_topic: str, client_queue_nums: int, sys_flag: int
+    ) -> TopicConfig | None:
+        """Create a topic after the model of another (``TBW102``) because a message for it came.
+
+        :param client_queue_nums: how many queues the producer would like; the model's number bounds it.
+        :return: the topic, None where the model is unknown or must not be copied.
+        """
+        known = self._table.get(name)
+        if known is not None:
+            return known
+        model = self._table.get(default_topic)
+        if model is None:
+            self._log.warn(
+                "topic {topic} not created: there is no topic {model}",
+                topic=name,
+                model=default_topic,
+            )
+            return None
+        perm = model.perm
+        if (
+            default_topic == names.AUTO_CREATE_TOPIC_KEY_TOPIC
+            and not self._config.auto_create_topic_enable
+        ):
+            # The table may still hold it from when automatic creation was on.
+            perm = model.perm = PERM_READ_WRITE
+        if not is_inherited(perm):
+            self._log.warn(
+                "topic {topic} not created: topic {model} must not be copied (perm {perm})",
+                topic=name,
+                model=default_topic,
+                perm=perm,
+            )
+            return None
+        queue_nums = max(0, min(client_queue_nums, model.write_queue_nums))
+        topic = TopicConfig(
+            topic_name=name,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=perm & ~PERM_INHERIT,
+            topic_sys_flag=sys_flag,
+            topic_filter_type=model.topic_filter_type,
+        )
+        self.update([topic])
+        return topic
+
+    def create_for_group(
+        self, name: str, queue_nums: int, perm: int, order: bool, sys_flag: int
+    ) -> TopicConfig:
+        """The retry or dead letter topic of a group, created when it is not there."""
+        known = self._table.get(name)
+        if known is not None:
+            if known.order != order:
+                changed = copy_topic_config(known)
+                changed.order = order
+                self.update([changed])
+                return changed
+            return known
+        topic = TopicConfig(
+            topic_name=name,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=perm,
+            order=order,
+            topic_sys_flag=sys_flag,
+        )
+        self.update([topic])
+        return topic
+
+    def update(self, topics: list[TopicConfig]) -> None:
+        """Create topics or replace their settings; the file and the name servers follow."""
+        for topic in topics:
+            self._put(topic)
+            self.data_version.next(self._now_ms())
+            self._log.info(
+                "topic {topic} created or changed: {config}", topic=topic.topic_name, config=topic
+            )
+        self.file.changed()
+        self.on_change(topics)
+
+    def is_ordered(self, name: str) -> bool:
+        """Whether a topic is registered as globally ordered."""
+        topic = self._table.get(name)
+        return topic is not None and topic.order
+
+    def take_over_ordered(self, ordered: Iterable[str]) -> None:
+        """Mark the topics that name servers hold an order configuration for."""
+        changed = False
+        for name in ordered:
+            topic = self._table.get(name)
+            if topic is not None and not topic.order:
+                topic.order = changed = True
+        if changed:
+            self.data_version.next(self._now_ms())
+            self.file.changed()
+
+    def to_wrapper(self) -> TopicConfigSerializeWrapper:
+        """The table with its version, as it is registered and kept."""
+        return TopicConfigSerializeWrapper(
+            topic_config_table=self._table, data_version=self.data_version
+        )
+
+    def _put(self, topic: TopicConfig) -> None:
+        name = topic.topic_name or ""
+        self._table[name] = topic
+        if (
+            name not in names.NOT_ALLOWED_SEND_TOPICS
+            and not names.is_retry_topic(name)
+            and names.topic_fault(name) is None
+        ):
+            self.sendable[name] = topic
+
+    def _encode(self) -> bytes:
+        return msgspec.json.format(encode_body(self.to_wrapper()), indent=2)
+
+
+def boot_topics(config: BrokerConfig, store_config: MessageStoreConfig) -> Iterable[TopicConfig]:
+    """The topics that every broker has."""
+    yield _topic(names.SELF_TEST_TOPIC, 1)
+    if config.auto_create_topic_enable:
+        yield _topic(
+            names.AUTO_CREATE_TOPIC_KEY_TOPIC,
+            config.default_topic_queue_nums,
+            PERM_READ_WRITE | PERM_INHERIT,
+        )
+    yield _topic(names.BENCHMARK_TOPIC, BENCHMARK_QUEUES)
+    yield _topic(
+        config.broker_cluster_name,
+        16,
+        PERM_INHERIT | (PERM_READ_WRITE if config.cluster_topic_enable else 0),
+    )
+    yield _topic(
+        config.broker_name,
+        1,
+        PERM_INHERIT | (PERM_READ_WRITE if config.broker_topic_enable else 0),
+    )
+    yield _topic(names.OFFSET_MOVED_EVENT, 1)
+    yield _topic(names.SCHEDULE_TOPIC, SCHEDULE_QUEUES)
+    if config.trace_topic_enable:
+        yield _topic(config.msg_trace_topic_name, 1)
+    yield _topic(names.reply_topic(config.broker_cluster_name), 1)
+    yield _topic(names.REVIVE_TOPIC_PREFIX + config.broker_cluster_name, config.revive_queue_num)
+    yield _topic(names.SYNC_BROKER_MEMBER_GROUP_PREFIX + config.broker_name, 1, PERM_INHERIT)
+    yield _topic(names.TRANS_HALF_TOPIC, 1)
+    yield _topic(names.TRANS_OP_HALF_TOPIC, 1)
+    if store_config.timer_wheel_enable:
+        yield _topic(names.TIMER_TOPIC, 1)
+
+
+def _topic(name: str, queues: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+
+
+def _nobody(topics: list[TopicConfig]) -> None:
+    """Nobody wants to know yet."""
