@@ -311,13 +311,15 @@ class Dispatcher:
         try:
             header = None if header_class is None else command.decode_header(header_class)
             request = Request(command, header, connection, arrived_ms)
+        except HeaderError as error:
+            return self._finish(connection, command, self._refusal(connection, command, lane, error))
+        # A ProtocolError of the header's bytes passes: it ends the connection.
+        try:
             reply = handler(request)
             if reply.__class__ is Reply and not self.hooks:
                 return None if command.flag & ONEWAY_BIT else encode(command, reply)
         except Exception as error:
-            return self._finish(
-                connection, command, self._refusal(connection, command, lane, error)
-            )
+            return self._finish(connection, command, self._refusal(connection, command, lane, error))
         if isinstance(reply, Deferred):
             self._answer_later(request, reply, lane, may_hold)
             return None
