@@ -39,9 +39,7 @@ class LogLines:
 
     @property
     def lines(self) -> list[str]:
-        return [
-            formatEvent(event) for event in self.events if event["log_level"] >= LogLevel.info
-        ]
+        return [formatEvent(event) for event in self.events if event["log_level"] >= LogLevel.info]
 
 
 @pytest.fixture
