@@ -53,6 +53,9 @@ from txrocketmq.remoting.dispatch import Reply, Request
 
 ZONE_NAME_FIELD = "__ZONE_NAME"
 
+#: First byte of every zlib stream; JSON never begins with it.
+_ZLIB_START = b"x"
+
 _SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 _TOPIC_NOT_EXIST = int(ResponseCode.TOPIC_NOT_EXIST)
 _NO_PERMISSION = int(ResponseCode.NO_PERMISSION)
@@ -138,13 +141,13 @@ class BrokerRequests:
 
     def _registration(self, request: Request[RegisterBrokerRequestHeader]) -> Registration:
         header = request.header
-        body = (
-            decode_register_broker(
-                request.body, compressed=header.compressed, version=request.version
+        body = RegisterBrokerBody()
+        if request.body:
+            # Brokers of 5.4.0 with compressedRegister=true compress and say that they did not.
+            compressed = header.compressed or request.body.startswith(_ZLIB_START)
+            body = decode_register_broker(
+                request.body, compressed=compressed, version=request.version
             )
-            if request.body
-            else RegisterBrokerBody()
-        )
         wrapper = body.topic_config_serialize_wrapper
         return Registration(
             cluster=header.cluster_name,
