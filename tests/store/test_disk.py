@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from zope.interface.verify import verifyObject
@@ -211,6 +212,8 @@ def test_usage_says_used_of_total(place: Place) -> None:
 
 
 def test_the_lock_excludes_a_second_owner_until_it_is_released(place: Place) -> None:
+    lock: Any
+    second: Any
     path = f"{place.root}/lock"
     lock = place.disk.lock(path)
     with pytest.raises(StoreLockedError, match="lock"):

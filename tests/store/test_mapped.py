@@ -10,7 +10,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+from zope.interface import implementer
 
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IDisk
@@ -46,9 +47,10 @@ def directory(tmp_path: Path) -> str:
 def messages() -> Iterator[list[LogEvent]]:
     """What is logged while the test runs."""
     events: list[LogEvent] = []
-    globalLogPublisher.addObserver(events.append)
+    observer = implementer(ILogObserver)(lambda event: events.append(event))
+    globalLogPublisher.addObserver(observer)
     yield events
-    globalLogPublisher.removeObserver(events.append)
+    globalLogPublisher.removeObserver(observer)
 
 
 def unit(number: int) -> bytes:

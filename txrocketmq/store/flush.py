@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from twisted.internet.defer import Deferred, succeed
@@ -150,6 +150,7 @@ class LogFlusher:
 
     :ivar flushed_timestamp_ms: store time of the newest record that is known to be on the device, for the checkpoint.
     :ivar sync_count: syncs done.
+    :ivar on_progress: called with the flushed offset after each sync, before those who wait are answered.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class LogFlusher:
     ) -> None:
         self.flushed_timestamp_ms = 0
         self.sync_count = 0
+        self.on_progress: Callable[[int], None] | None = None
         self._log = commit_log
         self._pool = pool
         self._clock = clock
@@ -252,6 +254,8 @@ class LogFlusher:
         self._log.queue.flushed_to(target)
         if timestamp_ms > self.flushed_timestamp_ms:
             self.flushed_timestamp_ms = timestamp_ms
+        if self.on_progress is not None:
+            self.on_progress(target)
         self._group.advance(target)
 
     def _sync_failed(self, failure: Failure) -> None:
