@@ -9,13 +9,16 @@ commit log in bytes, a *logical offset* counts entries of one consume queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from zope.interface import Attribute, Interface
 
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
+
+    from txrocketmq.model.message import MessageExt, MessageRecord
+    from txrocketmq.store.results import GetMessageResult, PutMessageResult, QueryMessageResult
 
 # --------------------------------------------------------------------------- remoting
 
@@ -196,10 +199,10 @@ class IConfigFiles(Interface):
 class IMessageAppender(Interface):
     """Accepts messages. All methods run in the reactor thread and never block."""
 
-    def put_message(record: object) -> object:
+    def put_message(record: MessageRecord) -> PutMessageResult | Deferred[PutMessageResult]:
         """Append one `MessageRecord`; a `PutMessageResult`, or a Deferred of one where a flush or a replica is waited for."""
 
-    def put_batch(record: object) -> object:
+    def put_batch(record: MessageRecord) -> PutMessageResult | Deferred[PutMessageResult]:
         """Append a client batch (``record.body`` is the batch body) as consecutive messages of one queue; result as above."""
 
     def append_raw(offset: int, data: bytes) -> bool:
@@ -215,23 +218,28 @@ class IMessageReader(Interface):
         offset: int,
         max_messages: int,
         max_bytes: int,
-        message_filter: object,
-    ) -> object:
-        """Read from a queue: a `GetMessageResult`, or a Deferred of one when the bytes are cold. ``message_filter`` is an
-        `IMessageFilter` or None; ``max_bytes`` bounds the answer besides the official in-memory and on-disk limits."""
+        message_filter: IMessageFilter | None,
+    ) -> GetMessageResult | Deferred[GetMessageResult]:
+        """Read from a queue: a `GetMessageResult`, or a Deferred of one when the bytes are cold. None as the filter lets all
+        through; ``max_bytes`` bounds the answer besides the official in-memory and on-disk limits. StoreError when the store
+        is not open."""
 
-    def look_message(physical_offset: int) -> object:
+    def look_message(physical_offset: int) -> MessageExt | None:
         """The `MessageExt` at a physical offset, or None."""
 
     def look_message_bytes(physical_offset: int, size: int) -> bytes | None:
         """The record's bytes; with size 0 the record's own length is used. None when nothing valid is there."""
 
-    def query_message(topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> object:
-        """A `QueryMessageResult` (record bytes newest first, index last update time and offset)."""
+    def query_message(
+        topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+    ) -> QueryMessageResult:
+        """The newest ``max_count`` records with a key, in log order, and how far the index reaches."""
 
 
 class IMessageFilter(Interface):
     """Decides which entries of a queue a consumer gets."""
+
+    needs_record = Attribute("Whether `matches_record` has to be asked at all.")
 
     def matches_tags_code(tags_code: int) -> bool:
         """Cheap check on the consume queue's entry."""
@@ -261,10 +269,10 @@ class IQueueOffsets(Interface):
     def is_in_memory(topic: str, queue_id: int, offset: int) -> bool:
         """Whether an entry's record is within the in-memory share of the log (`accessMessageInMemoryMaxRatio`)."""
 
-    def queues() -> object:
-        """Iterable of ``(topic, queue_id)`` that have a consume queue."""
+    def queues() -> Iterable[tuple[str, int]]:
+        """All ``(topic, queue_id)`` that have a consume queue."""
 
-    def delete_topics(topics: object) -> int:
+    def delete_topics(topics: Iterable[str]) -> int:
         """Remove the consume queues of topics; how many topics had any."""
 
 
@@ -287,23 +295,24 @@ class IReplicationControl(Interface):
 class IStoreLifecycle(Interface):
     """Start, recovery and stop of the store."""
 
-    def load() -> object:
+    def load() -> Deferred[None]:
         """Lock the directory, open files, recover. A Deferred that fires when the store may serve; fails with StoreError."""
 
     def start() -> None:
         """Begin timed work (flush, checkpoint)."""
 
-    def stop() -> object:
+    def stop() -> Deferred[None]:
         """Flush everything, write the checkpoint, remove the abort file, release the lock. A Deferred."""
 
-    def add_arrival_listener(listener: object) -> None:
+    def add_arrival_listener(listener: Callable[[str, int, int, int, int], object]) -> None:
         """Call ``listener(topic, queue_id, next_offset, tags_code, store_timestamp_ms)`` for each message once it can be read."""
 
 
 class IMessageStore(
     IMessageAppender, IMessageReader, IQueueOffsets, IReplicationControl, IStoreLifecycle
 ):
-    """The whole store (official ``MessageStore``); provided by ``store.message_store.MessageStore`` and ``store.memory``."""
+    """The whole store (official ``MessageStore``); provided by ``store.message_store.MessageStore``, on the real disk or,
+    for tests and demos, on `txrocketmq.testing.disk.MemoryDisk`."""
 
 
 class ICommitWaiter(Interface):

@@ -57,6 +57,7 @@ __all__ = [
     "offset_message_id",
     "parse_offset_message_id",
     "parse_properties",
+    "peek_store_timestamp",
     "record_size",
     "scan_head",
     "split_batch",
@@ -78,6 +79,7 @@ _V6_FLAGS = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG
 _START = Struct(">ii")
 _SHORT = Struct(">h")
 _INT = Struct(">i")
+_LONG = Struct(">q")
 _HOST_V4 = Struct(">4si")
 _HOST_V6 = Struct(">16si")
 _BATCH_HEAD = Struct(">iiiii")
@@ -90,6 +92,7 @@ _HEADS = {
 }
 _HEAD_V4 = _HEADS[0]
 _SYS_FLAG_POSITION = 36
+_BORN_HOST_POSITION = 48
 
 # Few hosts and topics make up all traffic. The bounds keep a flood of strange ones from using up memory.
 _CACHE_ENTRIES = 8192
@@ -406,6 +409,18 @@ def scan_head(buf: Buffer, pos: int = 0, *, check_crc: bool = False) -> RecordHe
         _topics.get(topic) or _topic_text(topic),
         properties,
     )
+
+
+def peek_store_timestamp(record: Buffer) -> int:
+    """When a record was stored, in ms, from its first 76 bytes or more; -1 when there are fewer."""
+    if len(record) < _SYS_FLAG_POSITION + 4:
+        return -1
+    sys_flag = _INT.unpack_from(record, _SYS_FLAG_POSITION)[0]
+    position = _BORN_HOST_POSITION + (20 if sys_flag & BORN_HOST_V6_FLAG else 8)
+    if len(record) < position + 8:
+        return -1
+    timestamp: int = _LONG.unpack_from(record, position)[0]
+    return timestamp
 
 
 def blank_record(size: int) -> bytes:

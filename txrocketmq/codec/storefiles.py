@@ -1,0 +1,43 @@
+"""What do the fixed-size pieces of store files look like? Consume queue units, index files, the checkpoint.
+
+Stands for the layouts inside ``ConsumeQueue``, ``BatchConsumeQueue``, ``IndexHeader``, ``IndexFile`` and
+``StoreCheckpoint``. All numbers are big-endian and signed::
+
+    queue unit    physical offset 8 | record size 4 | tags code 8
+    batch unit    physical offset 8 | record size 4 | tags code 8 | store time 8 | first logical offset 8
+                  messages in the record 2 | compacted offset 4 (-1) | reserved 4
+    index file    header | slots, 4 each: newest entry of the slot, 0 when empty | entries
+      header      begin time 8 | end time 8 | begin offset 8 | end offset 8 | slots used 4 | next entry 4, from 1
+      entry       key hash 4 | physical offset 8 | seconds after begin time 4 | older entry of the slot 4
+    checkpoint    log time 8 | queue time 8 | index time 8 | master flushed offset 8 | confirm offset 8, in 4096 bytes
+
+The layouts are declared in `txrocketmq.codec.layouts`; this is the quick form of them and a test holds both equal.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+CQ_UNIT = Struct(">qiq")
+CQ_UNIT_BYTES = CQ_UNIT.size
+CQ_FILLER_SIZE = 0x7FFFFFFF
+CQ_FILLER = CQ_UNIT.pack(0, CQ_FILLER_SIZE, 0)
+"""Stands where a queue has no message: a queue whose first logical offset is not the start of a file."""
+
+BATCH_UNIT = Struct(">qiqqqhii")
+BATCH_UNIT_BYTES = BATCH_UNIT.size
+BATCH_NOT_COMPACTED = -1
+
+SIZE_FIELD = Struct(">i")
+"""The record size within a unit of either kind, at `SIZE_FIELD_POSITION`; a unit with none was never written."""
+SIZE_FIELD_POSITION = 8
+
+INDEX_HEADER = Struct(">qqqqii")
+INDEX_HEADER_BYTES = INDEX_HEADER.size
+INDEX_SLOT = Struct(">i")
+INDEX_SLOT_BYTES = INDEX_SLOT.size
+INDEX_ENTRY = Struct(">iqii")
+INDEX_ENTRY_BYTES = INDEX_ENTRY.size
+
+CHECKPOINT = Struct(">qqqqq")
+CHECKPOINT_BYTES = 4096

@@ -1,0 +1,286 @@
+"""Which queues are there, and when do their newest units reach the disk?
+
+Stands for the official ``ConsumeQueueStore`` and its flush service. All queues share one cache of older blocks and one
+budget for units kept in memory; the units of many queues are written by one job of a pool thread.
+
+Crash story: ``logics_msg_timestamp`` of the checkpoint moves only after a flush of *all* queues succeeded, to the store time
+of the newest message they held when it began.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from txrocketmq.codec.storefiles import BATCH_UNIT_BYTES, CQ_UNIT_BYTES
+from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.interfaces import IBlockingPool, IDisk
+from txrocketmq.store.batchqueue import BatchConsumeQueue
+from txrocketmq.store.checkpoint import StoreCheckpoint
+from txrocketmq.store.consumequeue import ConsumeQueue
+from txrocketmq.store.unitlog import BlockCache, FileWrite, UnitLog, write_units
+
+AnyQueue = ConsumeQueue | BatchConsumeQueue
+
+RETAINED_BYTES = 16 * 1024 * 1024
+"""Budget for written units that stay in memory, shared by all queues that hold any."""
+
+MAX_RETAINED_UNITS = 4096
+"""Of one queue; 80 KiB."""
+
+MAX_UNWRITTEN_BYTES = 16 * 1024 * 1024
+"""When more waits in memory, all queues are written however little each of them has."""
+
+_PAGE_BYTES = 4096
+
+
+class QueueTable:
+    """All consume queues of a store.
+
+    :ivar queues: by ``(topic, queue id)``.
+    :ivar dirty: queues with units that are not written yet; each says so itself too (``units.dirty``).
+    :ivar failure: why the last flush failed, None when it did not.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        disk: IDisk,
+        pool: IBlockingPool,
+        checkpoint: StoreCheckpoint,
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._pool = pool
+        self._checkpoint = checkpoint
+        self._busy = False
+        self._after: list[Deferred[None]] = []
+        self._resident: OrderedDict[UnitLog, int] = OrderedDict()
+        self._resident_bytes = 0
+        self._last_thorough_ms = 0
+        self.queues: dict[tuple[str, int], AnyQueue] = {}
+        self.dirty: list[AnyQueue] = []
+        self.cache = BlockCache(disk)
+        self.failure: OSError | None = None
+        self.newest_timestamp_ms = 0
+
+    # ------------------------------------------------------------------ the table
+
+    def _directory(self, kind: str) -> str:
+        return f"{self._config.store_path_root_dir}/{kind}"
+
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        size = self._config.mapped_file_size_consume_queue
+        return ConsumeQueue(
+            topic,
+            queue_id,
+            f"{self._directory('consumequeue')}/{topic}/{queue_id}",
+            -(-size // CQ_UNIT_BYTES) * CQ_UNIT_BYTES,
+        )
+
+    def _new_batch_queue(self, topic: str, queue_id: int) -> BatchConsumeQueue:
+        size = self._config.mapper_file_size_batch_consume_queue
+        return BatchConsumeQueue(
+            topic,
+            queue_id,
+            f"{self._directory('batchconsumequeue')}/{topic}/{queue_id}",
+            -(-size // BATCH_UNIT_BYTES) * BATCH_UNIT_BYTES,
+        )
+
+    def find(self, topic: str, queue_id: int) -> AnyQueue | None:
+        """A queue, None when it never had a message."""
+        return self.queues.get((topic, queue_id))
+
+    def create(self, topic: str, queue_id: int, *, batch: bool = False) -> AnyQueue:
+        """The queue, made when there is none yet (its files appear with the first flush)."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            make = self._new_batch_queue if batch else self._new_queue
+            queue = self.queues[topic, queue_id] = make(topic, queue_id)
+        return queue
+
+    def load(self) -> None:
+        """Open all queues that have a directory (start-up only).
+
+        :raises StoreError: a file's length is not the configured one.
+        """
+        for kind, make in (
+            ("consumequeue", self._new_queue),
+            ("batchconsumequeue", self._new_batch_queue),
+        ):
+            root = self._directory(kind)
+            for topic in self._disk.listdir(root):
+                for name in self._disk.listdir(f"{root}/{topic}"):
+                    if not name.isdigit():
+                        continue
+                    queue = make(topic, int(name))
+                    queue.load(self._disk, self.cache)
+                    self.queues[topic, int(name)] = queue
+        self.log.info("opened {count} consume queues", count=len(self.queues))
+
+    def max_physical_offset(self) -> int:
+        """End of the newest record that any queue points at; -1 when there is none."""
+        return max((queue.max_physical_offset for queue in self.queues.values()), default=-1)
+
+    def cut_beyond(self, physical_offset: int) -> int:
+        """Drop what points at or beyond a log offset (start-up only); how many queues had any."""
+        return sum(
+            queue.cut_beyond(self._disk, self.cache, physical_offset)
+            for queue in self.queues.values()
+        )
+
+    def correct_min(self, min_physical_offset: int) -> None:
+        """Let all queues begin with messages that the log still holds."""
+        for queue in self.queues.values():
+            queue.correct_min(self.cache, min_physical_offset)
+
+    def delete_topics(self, topics: Iterable[str]) -> int:
+        """Forget the queues of topics and delete their files in the pool; how many topics had any."""
+        doomed = set(topics)
+        gone = {key: queue for key, queue in self.queues.items() if key[0] in doomed}
+        for key, queue in gone.items():
+            del self.queues[key]
+            self.cache.forget(queue.units.directory)
+            self._resident_bytes -= self._resident.pop(queue.units, 0)
+        self.dirty = [queue for queue in self.dirty if queue.topic not in doomed]
+        had_queues = {topic for topic, _ in gone}
+        for topic in had_queues:
+            for kind in ("consumequeue", "batchconsumequeue"):
+                self._pool.submit(self._disk.rmtree, f"{self._directory(kind)}/{topic}").addErrback(
+                    self._deletion_failed, topic
+                )
+        return len(had_queues)
+
+    def _deletion_failed(self, failure: Failure, topic: str) -> None:
+        self.log.error(
+            "files of topic {topic} were not deleted: {error}", topic=topic, error=failure.value
+        )
+
+    def destroy(self) -> None:
+        """Delete all queues and their files (start-up only: the log is gone)."""
+        self.queues.clear()
+        self.dirty.clear()
+        for kind in ("consumequeue", "batchconsumequeue"):
+            self._disk.rmtree(self._directory(kind))
+
+    # ------------------------------------------------------------------ flush
+
+    def mark_dirty(self, queue: AnyQueue) -> None:
+        """Remember that a queue got units."""
+        if not queue.units.dirty:
+            queue.units.dirty = True
+            self.dirty.append(queue)
+
+    def flush_due(self, now_ms: int) -> Deferred[bool]:
+        """The timed flush: queues with enough pages waiting; now and then, all. See `flush`."""
+        config = self._config
+        least = config.flush_consume_queue_least_pages * _PAGE_BYTES
+        thorough = now_ms >= self._last_thorough_ms + config.flush_consume_queue_thorough_interval
+        if thorough or self._unwritten_bytes() > MAX_UNWRITTEN_BYTES:
+            self._last_thorough_ms = now_ms
+            least = 0
+        return self.flush(least)
+
+    def _unwritten_bytes(self) -> int:
+        return sum(queue.units.unwritten_bytes for queue in self.dirty)
+
+    def flush(self, least_bytes: int = 0) -> Deferred[bool]:
+        """Write the queues that have at least this much waiting, in the pool. True when all of that reached the device.
+
+        One flush runs at a time; a call meanwhile flushes again after it.
+        """
+        if self._busy:
+            again: Deferred[None] = Deferred()
+            self._after.append(again)
+            return again.addCallback(lambda _: self.flush(least_bytes))
+        written: list[tuple[AnyQueue, int]] = []
+        kept: list[AnyQueue] = []
+        writes: list[FileWrite] = []
+        for queue in self.dirty:
+            units = queue.units
+            if units.unwritten_bytes < max(least_bytes, 1):
+                kept.append(queue)
+                continue
+            writes.extend(units.unwritten())
+            written.append((queue, units.end_index))
+            units.dirty = False
+        timestamp_ms = self.newest_timestamp_ms if least_bytes == 0 else 0
+        self.dirty = kept
+        if not writes:
+            self._settle(timestamp_ms)
+            return succeed(True)
+        self._busy = True
+        job: Deferred[bool] = self._pool.submit(write_units, self._disk, writes, True)
+        job.addCallback(self._flushed, written, timestamp_ms)
+        job.addErrback(self._flush_failed, written)
+        job.addBoth(self._flush_over)
+        return job
+
+    def _flush_over(self, outcome: object) -> bool:
+        self._busy = False
+        waiting, self._after = self._after, []
+        for waiter in waiting:
+            waiter.callback(None)
+        return outcome is True
+
+    def _flushed(self, _: object, written: list[tuple[AnyQueue, int]], timestamp_ms: int) -> bool:
+        for queue, end in written:
+            units = queue.units
+            if units.end_index >= end > units.written_index:
+                units.mark_written(end, MAX_RETAINED_UNITS)
+                self._keep(units)
+        while self._resident_bytes > RETAINED_BYTES and len(self._resident) > 1:
+            units, size = self._resident.popitem(last=False)
+            self._resident_bytes -= size
+            units.mark_written(units.written_index, 0)
+        if self.failure is not None:
+            self.failure = None
+            self.log.info("consume queues can be written again")
+        self._settle(timestamp_ms)
+        return True
+
+    def _keep(self, units: UnitLog) -> None:
+        """Count what a queue holds in memory; the one written last is dropped last."""
+        size = len(units.tail)
+        self._resident_bytes += size - self._resident.pop(units, 0)
+        self._resident[units] = size
+
+    def _flush_failed(self, failure: Failure, written: list[tuple[AnyQueue, int]]) -> bool:
+        error = failure.value
+        if not isinstance(error, OSError):
+            self.log.failure("consume queues cannot be written", failure)
+            error = OSError(str(error))
+        elif self.failure is None:
+            self.log.error("consume queues cannot be written: {error}", error=error)
+        self.failure = error
+        # They stay in memory and are tried again with the next flush.
+        for queue, _ in written:
+            if self.queues.get((queue.topic, queue.queue_id)) is queue:
+                self.mark_dirty(queue)
+        return False
+
+    def _settle(self, timestamp_ms: int) -> None:
+        if timestamp_ms > self._checkpoint.logics_msg_timestamp_ms:
+            self._checkpoint.logics_msg_timestamp_ms = timestamp_ms
+
+    def flush_now(self) -> None:
+        """Write everything before returning (start-up only); OSError as the disk gives it."""
+        writes = [write for queue in self.dirty for write in queue.units.unwritten()]
+        write_units(self._disk, writes, True)
+        for queue in self.dirty:
+            queue.units.dirty = False
+            queue.units.mark_written(queue.units.end_index, 0)
+        self.dirty = []
+        self._settle(self.newest_timestamp_ms)
+
+    # ------------------------------------------------------------------ looking at all queues
+
+    def topics(self) -> Iterator[str]:
+        """Names of topics that have a queue, each once."""
+        return iter(dict.fromkeys(topic for topic, _ in self.queues))

@@ -1,0 +1,228 @@
+"""What is in the store after the last stop, however it came about? The start-up story.
+
+Stands for ``DefaultMessageStore.recover`` and ``CommitLog.recoverNormally`` / ``recoverAbnormally``.
+
+The commit log is the truth, everything else is derived. After an orderly stop the newest record that a queue points at is
+looked at, and what follows it is derived. After a crash (the abort file is there) the log is read from the newest file
+whose first message is not younger than the checkpoint's time; queues are cut to that place and derived again. In both
+cases the log ends before the first bytes that are not a valid record, and is cut there; queues that point beyond are cut too.
+
+Crash story: recovery may itself be interrupted at any point; the abort file stays until an orderly stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+from twisted.logger import Logger
+
+from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.store.checkpoint import StoreCheckpoint
+from txrocketmq.store.commitlog import CommitLog, LogScan
+from txrocketmq.store.index import IndexService
+from txrocketmq.store.queuetable import QueueTable
+from txrocketmq.store.reput import Reput
+
+INDEX_CATCH_UP_BYTES = 1 << 30
+"""How much of the log is read to make an index that is missing altogether."""
+
+WRITE_EVERY_RECORDS = 200_000
+"""How often queue units are written during recovery, which bounds the memory they take."""
+
+PROGRESS_EVERY_MS = 2000
+
+
+@attrs.frozen
+class Recovery:
+    """What recovery found and did.
+
+    :ivar clean: the last stop was orderly.
+    :ivar start_offset: where reading the log began.
+    :ivar end_offset: where the log ends now.
+    :ivar records: how many records were read.
+    :ivar cut_bytes: bytes of the log's last files behind the end that were not zero padding of an orderly end; 0 when nothing
+        was written there.
+    :ivar damage: what was found at the end, None when nothing was written there.
+    :ivar queues_cut: queues that pointed beyond the end.
+    """
+
+    clean: bool
+    start_offset: int
+    end_offset: int
+    records: int
+    cut_bytes: int
+    damage: str | None
+    queues_cut: int
+
+
+class Recoverer:
+    """Brings log, queues and index into agreement; everything blocks, nothing else runs meanwhile."""
+
+    log = Logger()
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        commit_log: CommitLog,
+        queues: QueueTable,
+        index: IndexService,
+        checkpoint: StoreCheckpoint,
+        reput: Reput,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._commit_log = commit_log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._reput = reput
+        self._now_ms = now_ms
+
+    def run(self, clean: bool) -> Recovery:
+        """Recover; the log is cut, but not yet opened for appending.
+
+        :param clean: the abort file was absent.
+        """
+        commit_log = self._commit_log
+        if not commit_log.queue.files:
+            if self._queues.queues:
+                self.log.warn("the commit log is gone: its consume queues are deleted")
+                self._queues.destroy()
+            return Recovery(clean, 0, 0, 0, 0, None, 0)
+        start = self._clean_start() if clean else self._crash_start()
+        if not clean:
+            cut = self._queues.cut_beyond(start)
+            self.log.info(
+                "last stop was not orderly: reading the log from {start}, {cut} queues are derived again from there",
+                start=start,
+                cut=cut,
+            )
+        scan, records = self._read(start)
+        return self._settle(clean, start, scan, records)
+
+    # ------------------------------------------------------------------ where to begin
+
+    def _crash_start(self) -> int:
+        """The first byte of the newest file whose first message is safely older than the checkpoint."""
+        config, checkpoint = self._config, self._checkpoint
+        limit = checkpoint.min_timestamp_ms
+        if config.message_index_enable and config.message_index_safe:
+            limit = min(limit, checkpoint.index_msg_timestamp_ms)
+        files = self._commit_log.queue.files
+        for file in reversed(files):
+            first = self._first_timestamp(file.base_offset)
+            if 0 < first <= limit:
+                return file.base_offset
+        return files[0].base_offset
+
+    def _first_timestamp(self, base_offset: int) -> int:
+        """Store time of a file's first message, 0 when there is no valid one."""
+        scan = self._scan(base_offset)
+        for offset, head in scan:
+            return head.store_timestamp if offset == base_offset else 0
+        return 0
+
+    def _clean_start(self) -> int:
+        """The newest record that a queue points at, or an earlier place where that one is not as it should be."""
+        commit_log = self._commit_log
+        newest = self._queues.max_physical_offset()
+        start = self._newest_dispatched(newest)
+        if start is None:
+            # Records are missing, or no queue has any: begin with the file where that happened.
+            file = commit_log.queue.find(max(newest - 1, commit_log.min_offset))
+            files = commit_log.queue.files
+            start = file.base_offset if file is not None else files[-1].base_offset
+            if newest < commit_log.min_offset:
+                start = commit_log.min_offset
+        if self._config.message_index_enable and not self._index.files:
+            oldest = commit_log.max_offset - INDEX_CATCH_UP_BYTES
+            bases = [file.base_offset for file in commit_log.queue.files]
+            start = min(start, min((base for base in bases if base >= oldest), default=start))
+        return start
+
+    def _newest_dispatched(self, newest: int) -> int | None:
+        """The record that ends at ``newest``, None unless it is whole."""
+        if newest <= self._commit_log.min_offset:
+            return None
+        for queue in self._queues.queues.values():
+            if queue.max_physical_offset == newest:
+                unit = queue.unit(self._queues.cache, queue.max_index - 1)
+                if unit is None:
+                    return None
+                for offset, head in self._scan(unit[0]):
+                    return unit[0] if offset + head.total_size == newest else None
+                return None
+        return None
+
+    # ------------------------------------------------------------------ reading
+
+    def _scan(self, offset: int) -> LogScan:
+        return self._commit_log.scan(offset, check_crc=self._config.check_crc_on_recover)
+
+    def _read(self, start: int) -> tuple[LogScan, int]:
+        """Derive queues and index from the log's records until there are no more valid ones."""
+        scan = self._scan(start)
+        dispatch = self._reput.dispatch_head
+        records = 0
+        report_at = self._now_ms() + PROGRESS_EVERY_MS
+        for offset, head in scan:
+            dispatch(offset, head)
+            records += 1
+            if records % 1000 == 0 and self._now_ms() >= report_at:
+                report_at = self._now_ms() + PROGRESS_EVERY_MS
+                self.log.info(
+                    "recovery is at {offset}, {records} messages read",
+                    offset=offset,
+                    records=records,
+                )
+            if records % WRITE_EVERY_RECORDS == 0:
+                self._write_queues()
+        return scan, records
+
+    def _write_queues(self) -> None:
+        try:
+            self._queues.flush_now()
+        except OSError as error:
+            # They stay in memory, and the timed flush tries again; sends are refused meanwhile.
+            self.log.error("consume queues cannot be written: {error}", error=error)
+            self._queues.failure = error
+
+    # ------------------------------------------------------------------ end
+
+    def _settle(self, clean: bool, start: int, scan: LogScan, records: int) -> Recovery:
+        """Cut the log where the valid records end, and the queues with it.
+
+        Valid records may lie behind damaged bytes: they go too, as officially. `LogScan.damage` says when that may be so.
+        """
+        commit_log, queues = self._commit_log, self._queues
+        end = scan.offset
+        doomed = commit_log.max_offset - end if scan.damage is not None else 0
+        if scan.damage is not None:
+            self.log.warn(
+                "the commit log is cut at {end}, {doomed} bytes before the end of its last file: {damage}",
+                end=end,
+                doomed=doomed,
+                damage=scan.damage,
+            )
+        commit_log.truncate_to(end)
+        queues_cut = queues.cut_beyond(end)
+        if queues_cut:
+            self.log.warn(
+                "{count} consume queues pointed beyond the log's end {end} and were cut",
+                count=queues_cut,
+                end=end,
+            )
+        queues.correct_min(commit_log.min_offset)
+        for queue in queues.queues.values():
+            queue.next_index = queue.max_index
+        self._write_queues()
+        self._reput.offset = end
+        self.log.info(
+            "recovered: log {begin} to {end}, {records} messages read from {start}",
+            begin=commit_log.min_offset,
+            end=end,
+            records=records,
+            start=start,
+        )
+        return Recovery(clean, start, end, records, doomed, scan.damage, queues_cut)

@@ -1,0 +1,208 @@
+"""How does a record of the log get into its queue, the index, and to those who wait for it?
+
+Stands for the official ``ReputMessageService`` with its dispatchers. What comes in through `Reput.dispatch` goes on in the
+same turn; there is no loop that runs after the log. Two cases differ: with SYNC_FLUSH a message may be shown only once it is
+on the device, so dispatches wait for that (unless ``readUnCommitted`` is set); and recovery reads the log itself.
+
+Crash story: what is derived here can be derived again from the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from twisted.logger import Logger
+
+from txrocketmq.codec.record import RecordHead
+from txrocketmq.codec.storefiles import CQ_UNIT
+from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.interfaces import IDisk
+from txrocketmq.model import properties as props
+from txrocketmq.model.flags import INNER_BATCH_FLAG
+from txrocketmq.model.javahash import tags_code
+from txrocketmq.model.message import MessageRecord
+from txrocketmq.model.properties import parse_properties
+from txrocketmq.store.batchqueue import BatchConsumeQueue
+from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue
+from txrocketmq.store.index import IndexService
+from txrocketmq.store.queuetable import AnyQueue, QueueTable
+
+ArrivalListener = Callable[[str, int, int, int, int], object]
+"""Called with topic, queue id, next logical offset, tags code, store time in ms."""
+
+Dispatch = tuple[AnyQueue, int, int, int, int, int, int, str | None, str | None]
+"""Queue, logical offset, physical offset, size, tags code, store time in ms, sysFlag, unique id, keys."""
+
+# Transaction bits of the sysFlag: a prepared message has the first, a rolled back one has both, a committed one the second.
+NOT_IN_QUEUE = 0x4
+_ROLLBACK = 0xC
+
+_LEVEL_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_delay_levels(text: str) -> list[int]:
+    """Delays in ms of levels 1, 2, ... from the value of ``messageDelayLevel``.
+
+    Levels that cannot be read, and those after them, are left out, as officially.
+    """
+    delays: list[int] = []
+    for word in text.split(" "):
+        if word[-1:] not in _LEVEL_UNITS_MS or not word[:-1].isdecimal():
+            break
+        delays.append(int(word[:-1]) * _LEVEL_UNITS_MS[word[-1]])
+    return delays
+
+
+class Reput:
+    """Derives queues and index from the log, in the order of the log.
+
+    :ivar offset: end of the last record that was dispatched.
+    :ivar listeners: told of each message once it can be read.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        disk: IDisk,
+        queues: QueueTable,
+        index: IndexService,
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._queues = queues
+        self._index = index
+        self._pending: deque[Dispatch] = deque()
+        self._delays: list[int] = []
+        self._delays_text: str | None = None
+        self.offset = 0
+        self.listeners: list[ArrivalListener] = []
+
+    def dispatch(
+        self,
+        queue: AnyQueue,
+        queue_offset: int,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        store_timestamp_ms: int,
+        sys_flag: int,
+        uniq_key: str | None,
+        keys: str | None,
+    ) -> None:
+        """Derive what belongs to one record. Records come in the order of the log, each once."""
+        if not sys_flag & NOT_IN_QUEUE:
+            units = queue.units
+            if queue_offset == units.end_index and queue.__class__ is ConsumeQueue:
+                units.tail += CQ_UNIT.pack(physical_offset, size, tags_code)
+                units.end_index = queue_offset + 1
+                queue.max_physical_offset = physical_offset + size
+            elif isinstance(queue, ConsumeQueue):
+                queue.put(queue_offset, physical_offset, size, tags_code, self._disk)
+            if not units.dirty:
+                self._queues.mark_dirty(queue)
+            self._queues.newest_timestamp_ms = store_timestamp_ms
+        if (
+            (uniq_key or keys)
+            and self._config.message_index_enable
+            and sys_flag & _ROLLBACK != _ROLLBACK
+        ):
+            self._index.put_keys(queue.topic, uniq_key, keys, physical_offset, store_timestamp_ms)
+        self.offset = physical_offset + size
+        if self.listeners and not sys_flag & NOT_IN_QUEUE:
+            try:
+                for listener in self.listeners:
+                    listener(
+                        queue.topic, queue.queue_id, queue_offset + 1, tags_code, store_timestamp_ms
+                    )
+            except Exception:
+                self.log.failure("an arrival listener failed for {topic}", topic=queue.topic)
+
+    # ------------------------------------------------------------------ messages that must be flushed first
+
+    def dispatch_later(self, dispatch: Dispatch) -> None:
+        """Keep a record until `flushed` says that it is on the device."""
+        self._pending.append(dispatch)
+
+    def flushed(self, offset: int) -> None:
+        """Everything below a log offset is on the device: dispatch what waited for that."""
+        pending = self._pending
+        while pending and pending[0][2] + pending[0][3] <= offset:
+            self.dispatch(*pending.popleft())
+
+    def forget(self, topics: frozenset[str]) -> None:
+        """Messages of deleted topics are not dispatched any more."""
+        kept = [dispatch for dispatch in self._pending if dispatch[0].topic not in topics]
+        self._pending.clear()
+        self._pending.extend(kept)
+
+    @property
+    def waiting(self) -> int:
+        """Records that are in the log and wait for the device."""
+        return len(self._pending)
+
+    # ------------------------------------------------------------------ from the log
+
+    def delivery_time(self, record: MessageRecord, store_timestamp_ms: int) -> int:
+        """The tags code of a message of the delay topic: when it is to be delivered, in ms."""
+        return self._delivery_time(
+            parse_properties(record.properties), store_timestamp_ms, record.tags_code
+        )
+
+    def _delivery_time(self, found: dict[str, str], store_timestamp_ms: int, otherwise: int) -> int:
+        text = found.get(props.DELAY_TIME_LEVEL)
+        levels = self._config.message_delay_level
+        if levels != self._delays_text:
+            self._delays_text, self._delays = levels, parse_delay_levels(levels)
+        if text is None or not text.isdecimal() or not self._delays:
+            return otherwise
+        level = min(int(text), len(self._delays))
+        return store_timestamp_ms + self._delays[level - 1] if level > 0 else otherwise
+
+    def dispatch_head(self, physical_offset: int, head: RecordHead) -> None:
+        """Derive what belongs to a record that was found in the log (recovery, replicas)."""
+        found = parse_properties(head.properties)
+        code = 0
+        tags = found.get(props.TAGS)
+        if tags:
+            code = tags_code(tags)
+        if head.topic == SCHEDULE_TOPIC:
+            code = self._delivery_time(found, head.store_timestamp, code)
+        is_batch = bool(head.sys_flag & INNER_BATCH_FLAG)
+        queue = self._queues.create(head.topic, head.queue_id, batch=is_batch)
+        if isinstance(queue, BatchConsumeQueue):
+            self._put_batch(queue, physical_offset, head, code, found)
+        self.dispatch(
+            queue,
+            head.queue_offset,
+            physical_offset,
+            head.total_size,
+            code,
+            head.store_timestamp,
+            head.sys_flag,
+            found.get(props.UNIQ_KEY),
+            found.get(props.KEYS),
+        )
+
+    def _put_batch(
+        self,
+        queue: BatchConsumeQueue,
+        physical_offset: int,
+        head: RecordHead,
+        code: int,
+        found: dict[str, str],
+    ) -> None:
+        first, count = found.get(props.INNER_BASE, ""), found.get(props.INNER_NUM, "")
+        if not first.isdecimal() or not count.isdecimal():
+            self.log.warn(
+                "the record at {offset} belongs to batch queue {topic}-{queue_id} and is no batch",
+                offset=physical_offset,
+                topic=head.topic,
+                queue_id=head.queue_id,
+            )
+            return
+        queue.put_batch(
+            physical_offset, head.total_size, code, head.store_timestamp, int(first), int(count)
+        )

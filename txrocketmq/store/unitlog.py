@@ -1,0 +1,300 @@
+"""How are units of one size kept in files without a mapping or an open file for each queue?
+
+Stands for what ``MappedFileQueue`` does for the official ``ConsumeQueue`` and ``BatchConsumeQueue``. Files have the
+official size and name (20 digits, the first byte's offset) and are sparse; a unit whose record size is not positive was
+never written.
+
+The newest units live in memory (``tail``), so that readers who keep up touch no disk; they are written behind in the
+background (`write_units`). A broker may have 80,000 queues: an idle one costs this object and nothing else.
+
+Crash story: units that were not written yet are lost with the process; recovery derives them again from the commit log.
+A torn or stale end is cut by recovery, which knows up to which log offset the units can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from txrocketmq.codec.storefiles import SIZE_FIELD, SIZE_FIELD_POSITION
+from txrocketmq.errors import StoreError
+from txrocketmq.interfaces import IDisk
+from txrocketmq.store.mapped import file_name
+
+FileWrite = tuple[str, int, bytes, int]
+"""Path, position in the file, data, and the length that the file must have."""
+
+_PROBE_BYTES = 4096
+
+
+class ColdRead(Exception):
+    """Bytes are not in memory: read them in the pool, then try again.
+
+    :ivar reads: path, position and size of each.
+    """
+
+    def __init__(self, reads: list[tuple[str, int, int]]) -> None:
+        super().__init__(f"{len(reads)} reads are cold")
+        self.reads = reads
+
+
+def write_units(disk: IDisk, writes: list[FileWrite], sync: bool) -> None:
+    """Carry out writes of any number of queues (blocking; pool only).
+
+    :param sync: also force them to the device, so that a checkpoint may count on them.
+    """
+    paths: dict[str, None] = {}
+    for path, position, data, file_bytes in writes:
+        if position == 0:
+            disk.create(path, file_bytes)
+        try:
+            disk.write_at(path, position, data)
+        except FileNotFoundError:
+            disk.create(path, file_bytes)
+            disk.write_at(path, position, data)
+        paths[path] = None
+    if sync:
+        for path in paths:
+            disk.sync_file(path)
+
+
+class BlockCache:
+    """Blocks of older units, shared by all queues, least recently used dropped first.
+
+    :param capacity: how many blocks are kept.
+    """
+
+    BLOCK_UNITS = 1024
+
+    def __init__(self, disk: IDisk, capacity: int = 256) -> None:
+        self.disk = disk
+        self._capacity = capacity
+        self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+
+    def block(self, log: UnitLog, number: int, last_unit: int, ready_only: bool) -> bytes:
+        """Units ``number * BLOCK_UNITS`` and following, at least up to the one before ``last_unit``.
+
+        :raises ColdRead: with ``ready_only``, where the device would have to be asked.
+        """
+        key = (log.directory, number)
+        block = self._blocks.get(key)
+        start = number * self.BLOCK_UNITS
+        needed = (last_unit - start) * log.unit_bytes
+        if block is None or len(block) < needed:
+            end = min(start + self.BLOCK_UNITS, log.written_index)
+            block = self._blocks[key] = log.read_files(self.disk, start, end, ready_only)
+            if len(self._blocks) > self._capacity:
+                self._blocks.popitem(last=False)
+        self._blocks.move_to_end(key)
+        return block
+
+    def forget(self, directory: str) -> None:
+        """Drop all blocks of a queue that was cut or deleted."""
+        for key in [key for key in self._blocks if key[0] == directory]:
+            del self._blocks[key]
+
+
+class UnitLog:
+    """A growing row of units in files of one directory.
+
+    Units are numbered from the byte offset 0 of the row, whether or not the files from there still exist.
+
+    :ivar first_index: the first unit of the oldest file.
+    :ivar end_index: the number of the next unit.
+    :ivar tail: the bytes of units ``tail_index`` up to ``end_index``.
+    :ivar written_index: units below it are in the files (not necessarily synced).
+    :ivar dirty: on its owner's list of rows to be written.
+    """
+
+    __slots__ = (
+        "directory",
+        "dirty",
+        "end_index",
+        "file_bytes",
+        "first_index",
+        "tail",
+        "tail_index",
+        "unit_bytes",
+        "written_index",
+    )
+
+    def __init__(self, directory: str, unit_bytes: int, file_bytes: int) -> None:
+        self.directory = directory
+        self.unit_bytes = unit_bytes
+        self.file_bytes = file_bytes
+        self.first_index = 0
+        self.dirty = False
+        self._reset(0)
+
+    def _reset(self, index: int) -> None:
+        self.end_index = self.tail_index = self.written_index = index
+        self.tail = bytearray()
+
+    # ------------------------------------------------------------------ opening
+
+    def load(self, disk: IDisk) -> None:
+        """Find the row's files and its end.
+
+        :raises StoreError: a file is longer than configured, or not the last one and shorter.
+        """
+        names = [name for name in disk.listdir(self.directory) if name.isdigit()]
+        if not names:
+            self.first_index = 0
+            self._reset(0)
+            return
+        for name in names:
+            self._check_file(disk, name, is_last=name == names[-1])
+        last_offset = int(names[-1])
+        self.first_index = int(names[0]) // self.unit_bytes
+        self._reset(last_offset // self.unit_bytes + self._find_end(disk, names[-1]))
+
+    def _check_file(self, disk: IDisk, name: str, *, is_last: bool) -> None:
+        path = f"{self.directory}/{name}"
+        size = disk.size(path)
+        if size == self.file_bytes:
+            return
+        if size > self.file_bytes or not is_last:
+            raise StoreError(
+                f"{path} has {size} bytes, the configured file size is {self.file_bytes}:"
+                " it must stay what it was when the store was made"
+            )
+        # Killed between the creation of the file and its extension.
+        disk.truncate(path, self.file_bytes)
+
+    def _find_end(self, disk: IDisk, name: str) -> int:
+        """How many units of a file were written: they are a prefix, so halving finds its end."""
+        path, unit_bytes = f"{self.directory}/{name}", self.unit_bytes
+
+        def written(unit: int) -> bool:
+            size = disk.read_at(path, unit * unit_bytes + SIZE_FIELD_POSITION, SIZE_FIELD.size)
+            return len(size) == SIZE_FIELD.size and SIZE_FIELD.unpack(size)[0] > 0
+
+        low, high = 0, self.file_bytes // unit_bytes
+        step = _PROBE_BYTES // unit_bytes
+        # Most queues are short: look at the first page, then further, before halving.
+        probe = step
+        while probe < high and written(probe - 1):
+            low = probe
+            probe *= 4
+        high = min(high, probe)
+        while high - low > step:
+            middle = (low + high) // 2
+            if written(middle):
+                low = middle + 1
+            else:
+                high = middle
+        data = disk.read_at(path, low * unit_bytes, (high - low) * unit_bytes)
+        for position in range(SIZE_FIELD_POSITION, len(data) - 3, unit_bytes):
+            if SIZE_FIELD.unpack_from(data, position)[0] <= 0:
+                break
+            low += 1
+        return low
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, cache: BlockCache, index: int, count: int, ready_only: bool = False) -> bytes:
+        """The bytes of up to ``count`` units from ``index``; fewer at the end of the row or where a file is gone.
+
+        :raises ColdRead: with ``ready_only``, where the device would have to be asked.
+        """
+        unit_bytes = self.unit_bytes
+        tail_index = self.tail_index
+        if index >= tail_index:
+            start = (index - tail_index) * unit_bytes
+            return bytes(self.tail[start : start + count * unit_bytes])
+        end = min(index + count, self.end_index)
+        parts = []
+        position, files_end = index, min(end, tail_index)
+        while position < files_end:
+            number, within = divmod(position, BlockCache.BLOCK_UNITS)
+            stop = min(files_end, position - within + BlockCache.BLOCK_UNITS)
+            block = cache.block(self, number, stop, ready_only)
+            piece = block[within * unit_bytes : (within + stop - position) * unit_bytes]
+            parts.append(piece)
+            if len(piece) < (stop - position) * unit_bytes:
+                return b"".join(parts)
+            position = stop
+        if end > tail_index:
+            parts.append(bytes(self.tail[: (end - tail_index) * unit_bytes]))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def read_files(self, disk: IDisk, index: int, end: int, ready_only: bool = False) -> bytes:
+        """The bytes of units from the files alone; stops before a file that is missing."""
+        parts = []
+        read = disk.read_ready if ready_only else disk.read_at
+        position, stop = index * self.unit_bytes, end * self.unit_bytes
+        while position < stop:
+            start_of_file = position - position % self.file_bytes
+            wanted = min(stop, start_of_file + self.file_bytes) - position
+            path, within = f"{self.directory}/{file_name(start_of_file)}", position - start_of_file
+            try:
+                piece = read(path, within, wanted)
+            except FileNotFoundError:
+                break
+            if piece is None:
+                raise ColdRead([(path, within, wanted)])
+            parts.append(piece)
+            if len(piece) < wanted:
+                break
+            position += wanted
+        return b"".join(parts)
+
+    # ------------------------------------------------------------------ writing
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes that wait in memory for their file."""
+        return (self.end_index - self.written_index) * self.unit_bytes
+
+    def begin_at(self, index: int, filler: bytes) -> None:
+        """Let an empty row begin at a later unit: the rest of that unit's file before it is filled."""
+        file_units = self.file_bytes // self.unit_bytes
+        self.first_index = index - index % file_units
+        self._reset(self.first_index)
+        self.tail += filler * (index - self.first_index)
+        self.end_index = index
+
+    def unwritten(self) -> list[FileWrite]:
+        """What has to be written, split where files end."""
+        position, stop = self.written_index * self.unit_bytes, self.end_index * self.unit_bytes
+        tail_position = self.tail_index * self.unit_bytes
+        writes = []
+        while position < stop:
+            start_of_file = position - position % self.file_bytes
+            end = min(stop, start_of_file + self.file_bytes)
+            data = bytes(self.tail[position - tail_position : end - tail_position])
+            path = f"{self.directory}/{file_name(start_of_file)}"
+            writes.append((path, position - start_of_file, data, self.file_bytes))
+            position = end
+        return writes
+
+    def mark_written(self, index: int, retained_units: int) -> None:
+        """Units below ``index`` reached their files: keep only the newest ``retained_units`` of them in memory."""
+        self.written_index = index
+        keep_from = min(index, self.end_index - retained_units)
+        # Moving a tail costs a copy of it: only when that frees at least as much as stays.
+        if keep_from - self.tail_index >= max(self.end_index - keep_from, 1):
+            del self.tail[: (keep_from - self.tail_index) * self.unit_bytes]
+            self.tail_index = keep_from
+
+    def cut(self, disk: IDisk, index: int) -> None:
+        """Forget the units from ``index`` on, in memory and on disk (blocking).
+
+        What is cut must not be found again by the next start, so the rest of the file becomes zero.
+        """
+        position = index * self.unit_bytes
+        for name in disk.listdir(self.directory):
+            if not name.isdigit():
+                continue
+            path, offset = f"{self.directory}/{name}", int(name)
+            if offset >= position:
+                disk.remove(path)
+            elif offset + self.file_bytes > position:
+                disk.zero_from(path, position - offset)
+        if index <= self.first_index:
+            self.first_index = index - index % (self.file_bytes // self.unit_bytes)
+        if index >= self.tail_index:
+            del self.tail[(index - self.tail_index) * self.unit_bytes :]
+            self.end_index = index
+            self.written_index = min(self.written_index, index)
+        else:
+            self._reset(index)
