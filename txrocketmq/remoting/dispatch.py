@@ -292,17 +292,20 @@ class Dispatcher:
         return int(self._clock.seconds() * 1000)
 
     def dispatch(
-        self, connection: Answering, command: RemotingCommand, arrived_ms: int
+        self,
+        connection: Answering,
+        command: RemotingCommand,
+        arrived_ms: int,
+        admitted: bool = False,
     ) -> Sequence[bytes] | None:
-        """Serve one request; the parts of its answer, or None when there is none (yet)."""
-        entry = self._table.get(command.code)
-        if entry is None or self.going_away or self.hooks:
-            return self._dispatch_slowly(connection, command, arrived_ms, entry)
-        return self._serve(connection, command, arrived_ms, entry)
+        """Serve one request; the parts of its answer, or None when there is none (yet).
 
-    def _serve(
-        self, connection: Answering, command: RemotingCommand, arrived_ms: int, entry: Entry
-    ) -> Sequence[bytes] | None:
+        :param admitted: the hooks have seen it already.
+        """
+        entry = self._table.get(command.code)
+        if not admitted and (entry is None or self.hooks or self.going_away):
+            return self._admit(connection, command, arrived_ms, entry)
+        assert entry is not None
         handler, header_class, lane, may_hold = entry
         lane.requests += 1
         if lane.pending >= lane.limit:
@@ -312,14 +315,28 @@ class Dispatcher:
             header = None if header_class is None else command.decode_header(header_class)
             request = Request(command, header, connection, arrived_ms)
         except HeaderError as error:
-            return self._finish(connection, command, self._refusal(connection, command, lane, error))
+            return self._finish(
+                connection, command, self._refusal(connection, command, lane, error)
+            )
         # A ProtocolError of the header's bytes passes: it ends the connection.
         try:
             reply = handler(request)
             if reply.__class__ is Reply and not self.hooks:
-                return None if command.flag & ONEWAY_BIT else encode(command, reply)
+                if command.flag & ONEWAY_BIT:
+                    return None
+                return encode_reply(
+                    command.opaque,
+                    command.serialize_type,
+                    reply.code,
+                    reply.header,
+                    reply.remark,
+                    reply.body,
+                    reply.ext_fields,
+                )
         except Exception as error:
-            return self._finish(connection, command, self._refusal(connection, command, lane, error))
+            return self._finish(
+                connection, command, self._refusal(connection, command, lane, error)
+            )
         if isinstance(reply, Deferred):
             self._answer_later(request, reply, lane, may_hold)
             return None
@@ -327,13 +344,14 @@ class Dispatcher:
             return None
         return self._finish(connection, command, checked(command, reply))
 
-    def _dispatch_slowly(
+    def _admit(
         self,
         connection: Answering,
         command: RemotingCommand,
         arrived_ms: int,
         entry: Entry | None,
     ) -> Sequence[bytes] | None:
+        """What comes before serving, where anything does: going away, hooks, codes that are unknown."""
         if self.going_away and command.version > LAST_WITHOUT_GO_AWAY:
             return self._finish(connection, command, Reply(GO_AWAY, remark=REMARK_GO_AWAY))
         try:
@@ -344,16 +362,14 @@ class Dispatcher:
             return self._finish(
                 connection, command, self._refusal(connection, command, lane, error)
             )
-        if entry is None:
-            self.unknown_codes += 1
-            remark = f" request type {command.code} not supported"
-            reason = self.not_served.get(command.code)
-            if reason:
-                remark = f"{remark}: {reason}"
-            return self._finish(
-                connection, command, Reply(REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-            )
-        return self._serve(connection, command, arrived_ms, entry)
+        if entry is not None:
+            return self.dispatch(connection, command, arrived_ms, True)
+        self.unknown_codes += 1
+        remark = f" request type {command.code} not supported"
+        reason = self.not_served.get(command.code)
+        if reason:
+            remark = f"{remark}: {reason}"
+        return self._finish(connection, command, Reply(REQUEST_CODE_NOT_SUPPORTED, remark=remark))
 
     # ----------------------------------------------------------------- outcomes
 
