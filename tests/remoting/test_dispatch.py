@@ -344,3 +344,21 @@ def test_a_failed_deferred_is_logged_and_answered(server: Server, log_lines: Any
     assert (first.code, first.remark) == (1, "ValueError: late trouble")
     assert (second.code, second.remark) == (1, "OSError: [Errno 28] No space left on device")
     assert len(log_lines.failures) == 2
+
+
+def test_a_pop_code_is_cut_to_16_bits_by_the_binary_header(server: Server) -> None:
+    connection, transport = server.connect()
+    connection.dataReceived(request(200050, 1, serialize_type=1) + request(200050, 2))
+    cut, whole = answers(transport)
+    assert (cut.code, cut.remark) == (3, " request type 3442 not supported")
+    assert whole.remark == " request type 200050 not supported"
+
+
+@pytest.mark.parametrize("serialize_type", [0, 1])
+def test_every_answer_says_the_release_that_we_behave_as(
+    server: Server, serialize_type: int
+) -> None:
+    connection, transport = server.connect()
+    connection.dataReceived(request(ECHO, 1, version=407, serialize_type=serialize_type))
+    (answer,) = answers(transport)
+    assert answer.version == 493
