@@ -231,9 +231,15 @@ class IMessageReader(Interface):
         """The record's bytes; with size 0 the record's own length is used. None when nothing valid is there."""
 
     def query_message(
-        topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        index_type: str | None = None,
     ) -> QueryMessageResult:
-        """The newest ``max_count`` records with a key, in log order, and how far the index reaches."""
+        """The newest ``max_count`` records with a key (``index_type`` ``T``: with a tag), in log order, and how far the index
+        reaches."""
 
 
 class IMessageFilter(Interface):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,3 +25,15 @@ def unpack_store(tmp_path: Path) -> Callable[[str], Path]:
         return target / "store"
 
     return unpack
+
+
+@pytest.fixture
+def expected() -> Callable[[str], dict[str, Any]]:
+    """What the official broker answered after it had loaded the golden store of this name."""
+
+    def load(name: str) -> dict[str, Any]:
+        with gzip.open(STORES / f"expected-{name}.json.gz") as file:
+            found: dict[str, Any] = json.load(file)
+        return found
+
+    return load

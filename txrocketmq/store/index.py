@@ -43,6 +43,9 @@ MAX_WAITING = 200_000
 RETRY_MS = 1000
 """How long after a failure to make room the next try comes."""
 
+TAG_TYPE = "T"
+"""The kind of key by which a query asks for a tag (official ``INDEX_TAG_TYPE``)."""
+
 MAX_MAPPED_FOR_QUERY = 8
 """Older files that stay mapped after a query."""
 
@@ -53,6 +56,11 @@ def index_file_name(now_ms: int) -> str:
     """The official name for a file made now, in local time."""
     local = time.localtime(now_ms // 1000)
     return time.strftime("%Y%m%d%H%M%S", local) + f"{now_ms % 1000:03d}"
+
+
+def tag_index_hash(topic: str, tag: str) -> int:
+    """The index hash of a tag: tags are kept apart from keys by a letter before them."""
+    return index_hash(topic, f"{TAG_TYPE}#{tag}")
 
 
 class KeyHasher:
@@ -351,7 +359,7 @@ class IndexService:
 
     def stop(self) -> Deferred[None]:
         """Sync and close all files."""
-        if self._working is not None:
+        if self._working:
             waiter: Deferred[None] = Deferred()
             self._when_idle.append(waiter)
             return waiter.addCallback(lambda _: self.stop())
@@ -371,10 +379,16 @@ class IndexService:
         topic: str,
         uniq_key: str | None,
         keys: str | None,
+        tag_hash: int,
         physical_offset: int,
         store_timestamp_ms: int,
     ) -> None:
-        """Index a message under its unique id and each of its space-separated keys. Never raises for lack of room."""
+        """Index a message under its unique id, each of its space-separated keys, and its tag, in this order.
+
+        Never raises for lack of room.
+
+        :param tag_hash: `tag_index_hash` of its tag, -1 without one. 4.x does not index tags, 5.4 does.
+        """
         if physical_offset <= self.end_offset:
             return
         self.end_offset = physical_offset
@@ -384,6 +398,8 @@ class IndexService:
             for key in keys.split(" "):
                 if key:
                     self._put(self._hasher.hash(topic, key), physical_offset, store_timestamp_ms)
+        if tag_hash >= 0:
+            self._put(tag_hash, physical_offset, store_timestamp_ms)
 
     def _put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
         current = self._current
@@ -511,17 +527,18 @@ class IndexService:
     # ------------------------------------------------------------------ queries
 
     def query(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+        self, key_hash: int, max_count: int, begin_ms: int, end_ms: int
     ) -> tuple[list[int], int, int]:
         """Physical offsets of messages that may carry a key, newest file first, and the end time and offset of the index.
 
         Keys with the same hash are not told apart here: look at the records.
+
+        :param key_hash: `index_hash`, or `tag_index_hash` for a tag.
         """
         found: list[int] = []
         if not self.files:
             return found, 0, 0
         last = self.files[-1]
-        key_hash = index_hash(topic, key)
         for file in reversed(self.files):
             if file.overlaps(begin_ms, end_ms) and file.count > 1:
                 if file.mapping is None:

@@ -315,6 +315,7 @@ class MessageStore:
             sys_flag,
             record.uniq_key,
             record.keys,
+            self.reput.tag_hash(record),
         )
         if self._config.flush_disk_type == _SYNC_FLUSH or self.reput.waiting:
             return self._synced(result, (dispatch,), record.wait_store_msg_ok)
@@ -358,6 +359,7 @@ class MessageStore:
                 item.sys_flag,
                 item.uniq_key,
                 item.keys,
+                self.reput.tag_hash(item),
             )
             for number, (item, start, end) in enumerate(zip(records, starts, ends, strict=True))
         ]
@@ -435,10 +437,16 @@ class MessageStore:
         return self.reader.look_message_bytes(physical_offset, size)
 
     def query_message(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        index_type: str | None = None,
     ) -> QueryMessageResult:
         """See `IMessageReader`."""
-        return self.reader.query_message(topic, key, max_count, begin_ms, end_ms)
+        return self.reader.query_message(topic, key, max_count, begin_ms, end_ms, index_type)
 
     # ------------------------------------------------------------------ queues
 

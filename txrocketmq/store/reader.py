@@ -19,10 +19,11 @@ from txrocketmq.codec.storefiles import SIZE_FIELD
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import RecordError
 from txrocketmq.interfaces import IBlockingPool, IDisk, IMessageFilter
+from txrocketmq.model.javahash import index_hash
 from txrocketmq.model.message import MessageExt
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.consumequeue import Entry
-from txrocketmq.store.index import IndexService
+from txrocketmq.store.index import TAG_TYPE, IndexService, tag_index_hash
 from txrocketmq.store.queuetable import AnyQueue, QueueTable
 from txrocketmq.store.results import GetMessageResult, GetMessageStatus, QueryMessageResult
 from txrocketmq.store.unitlog import ColdRead
@@ -207,17 +208,27 @@ class StoreReader:
     # ------------------------------------------------------------------ query by key
 
     def query_message(
-        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin_ms: int,
+        end_ms: int,
+        index_type: str | None = None,
     ) -> QueryMessageResult:
         """Messages with a key, in the order of the log, as officially.
 
         An index entry holds a hash only: records of other keys with the same hash are left out here.
+
+        :param index_type: `TAG_TYPE` asks for a tag; everything else for a key or a unique id.
         """
+        is_tag = index_type == TAG_TYPE
+        key_hash = tag_index_hash(topic, key) if is_tag else index_hash(topic, key)
         max_count = min(max_count, self._config.max_msgs_num_batch)
         result = QueryMessageResult()
         for _ in range(QUERY_ROUNDS):
             offsets, timestamp, end_offset = self._index.query(
-                topic, key, max_count, begin_ms, end_ms
+                key_hash, max_count, begin_ms, end_ms
             )
             if not offsets:
                 break
@@ -232,7 +243,7 @@ class StoreReader:
                 message, _ = decode_record(record, check_crc=False, with_body=False)
                 if position == 0:
                     end_ms = message.store_timestamp
-                if _has_key(message, topic, key):
+                if _has_key(message, topic, key, is_tag):
                     found.append(record)
             result.records = found
             if found or end_ms < begin_ms:
@@ -409,7 +420,9 @@ def _warm(disk: IDisk, reads: list[tuple[str, int, int]]) -> None:
             disk.read_at(path, position, size)
 
 
-def _has_key(message: MessageExt, topic: str, key: str) -> bool:
+def _has_key(message: MessageExt, topic: str, key: str, is_tag: bool) -> bool:
     if message.topic != topic:
         return False
+    if is_tag:
+        return key == message.tags
     return key == message.uniq_key or key in (message.keys or "").split(" ")

@@ -110,11 +110,23 @@ class Recoverer:
         if config.message_index_enable and config.message_index_safe:
             limit = min(limit, checkpoint.index_msg_timestamp_ms)
         files = self._commit_log.queue.files
+        start = files[0].base_offset
         for file in reversed(files):
             first = self._first_timestamp(file.base_offset)
             if 0 < first <= limit:
+                start = file.base_offset
+                break
+        return min(start, self._index_start(start))
+
+    def _index_start(self, otherwise: int) -> int:
+        """The file from which the index can be made whole; not farther back than `INDEX_CATCH_UP_BYTES`."""
+        if not self._config.message_index_enable:
+            return otherwise
+        oldest = self._commit_log.max_offset - INDEX_CATCH_UP_BYTES
+        for file in self._commit_log.queue.files:
+            if file.end_offset > self._index.end_offset and file.base_offset >= oldest:
                 return file.base_offset
-        return files[0].base_offset
+        return otherwise
 
     def _first_timestamp(self, base_offset: int) -> int:
         """Store time of a file's first message, 0 when there is no valid one."""
@@ -135,11 +147,7 @@ class Recoverer:
             start = file.base_offset if file is not None else files[-1].base_offset
             if newest < commit_log.min_offset:
                 start = commit_log.min_offset
-        if self._config.message_index_enable and not self._index.files:
-            oldest = commit_log.max_offset - INDEX_CATCH_UP_BYTES
-            bases = [file.base_offset for file in commit_log.queue.files]
-            start = min(start, min((base for base in bases if base >= oldest), default=start))
-        return start
+        return start if self._index.files else min(start, self._index_start(start))
 
     def _newest_dispatched(self, newest: int) -> int | None:
         """The record that ends at ``newest``, None unless it is whole."""

@@ -25,14 +25,17 @@ from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import parse_properties
 from txrocketmq.store.batchqueue import BatchConsumeQueue
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue
-from txrocketmq.store.index import IndexService
+from txrocketmq.store.index import IndexService, tag_index_hash
 from txrocketmq.store.queuetable import AnyQueue, QueueTable
 
 ArrivalListener = Callable[[str, int, int, int, int], object]
 """Called with topic, queue id, next logical offset, tags code, store time in ms."""
 
-Dispatch = tuple[AnyQueue, int, int, int, int, int, int, str | None, str | None]
-"""Queue, logical offset, physical offset, size, tags code, store time in ms, sysFlag, unique id, keys."""
+Dispatch = tuple[AnyQueue, int, int, int, int, int, int, str | None, str | None, int]
+"""Queue, logical offset, physical offset, size, tags code, store time in ms, sysFlag, unique id, keys, and the index hash of
+the tag (-1 without one)."""
+
+_MAX_TAG_HASHES = 8192
 
 # Transaction bits of the sysFlag: a prepared message has the first, a rolled back one has both, a committed one the second.
 NOT_IN_QUEUE = 0x4
@@ -75,6 +78,7 @@ class Reput:
         self._queues = queues
         self._index = index
         self._pending: deque[Dispatch] = deque()
+        self._tag_hashes: dict[tuple[str, int], int] = {}
         self._delays: list[int] = []
         self._delays_text: str | None = None
         self.offset = 0
@@ -91,6 +95,7 @@ class Reput:
         sys_flag: int,
         uniq_key: str | None,
         keys: str | None,
+        tag_hash: int,
     ) -> None:
         """Derive what belongs to one record. Records come in the order of the log, each once."""
         if not sys_flag & NOT_IN_QUEUE:
@@ -104,12 +109,10 @@ class Reput:
             if not units.dirty:
                 self._queues.mark_dirty(queue)
             self._queues.newest_timestamp_ms = store_timestamp_ms
-        if (
-            (uniq_key or keys)
-            and self._config.message_index_enable
-            and sys_flag & _ROLLBACK != _ROLLBACK
-        ):
-            self._index.put_keys(queue.topic, uniq_key, keys, physical_offset, store_timestamp_ms)
+        if self._config.message_index_enable and sys_flag & _ROLLBACK != _ROLLBACK:
+            self._index.put_keys(
+                queue.topic, uniq_key, keys, tag_hash, physical_offset, store_timestamp_ms
+            )
         self.offset = physical_offset + size
         if self.listeners and not sys_flag & NOT_IN_QUEUE:
             try:
@@ -143,13 +146,32 @@ class Reput:
         """Records that are in the log and wait for the device."""
         return len(self._pending)
 
-    # ------------------------------------------------------------------ from the log
+    # ------------------------------------------------------------------ what a send does not say itself
+
+    def tag_hash(self, record: MessageRecord) -> int:
+        """The index hash of a message's tag, -1 without one.
+
+        Few tags make up all traffic, and their codes tell them apart well enough to remember the hashes by them.
+        """
+        code = record.tags_code
+        if not code:
+            return -1
+        found = self._tag_hashes.get((record.topic, code))
+        if found is None:
+            tag = parse_properties(record.properties).get(props.TAGS)
+            found = -1 if tag is None else tag_index_hash(record.topic, tag)
+            if len(self._tag_hashes) >= _MAX_TAG_HASHES:
+                self._tag_hashes.clear()
+            self._tag_hashes[record.topic, code] = found
+        return found
 
     def delivery_time(self, record: MessageRecord, store_timestamp_ms: int) -> int:
         """The tags code of a message of the delay topic: when it is to be delivered, in ms."""
         return self._delivery_time(
             parse_properties(record.properties), store_timestamp_ms, record.tags_code
         )
+
+    # ------------------------------------------------------------------ from the log
 
     def _delivery_time(self, found: dict[str, str], store_timestamp_ms: int, otherwise: int) -> int:
         text = found.get(props.DELAY_TIME_LEVEL)
@@ -184,6 +206,7 @@ class Reput:
             head.sys_flag,
             found.get(props.UNIQ_KEY),
             found.get(props.KEYS),
+            tag_index_hash(head.topic, tags) if tags else -1,
         )
 
     def _put_batch(
