@@ -473,12 +473,21 @@ def test_a_slow_answer_does_not_end_a_connection_that_speaks(net: Net) -> None:
     [
         lambda net: None,
         lambda net: ask(net),
+        lambda net: ask(net, address="ns.example:9876"),
         lambda net: (ask(net), net.accept()),
         lambda net: (ask(net), net.refuse()),
         lambda net: (ask(net), net.refuse(), ask(net)),
         lambda net: (ask(net, address="nowhere.example:1"), net.refuse(DNSLookupError())),
     ],
-    ids=["unused", "connecting", "connected", "refused", "backing off", "unknown host"],
+    ids=[
+        "unused",
+        "connecting",
+        "connecting to a name",
+        "connected",
+        "refused",
+        "backing off",
+        "unknown host",
+    ],
 )
 def test_stop_leaves_nothing_behind(prepare: Callable[[Net], object]) -> None:
     net = Net()

@@ -120,7 +120,8 @@ def test_garbage_closes_only_its_own_connection(server: Server, log_lines: Any, 
     assert bodies(answers(other_transport)) == [b"alive"]
     assert not other_transport.disconnecting
     (line,) = log_lines.lines
-    assert line.startswith("192.0.2.10:40000: protocol error: ")
+    assert line.startswith("192.0.2.10:40000: ")
+    assert line.endswith("; closing the connection")
     assert log_lines.failures == []
     assert server.factory.group.protocol_errors == 1
 
@@ -222,6 +223,23 @@ def test_a_cancelled_request_is_forgotten(server: Server) -> None:
     connection.dataReceived(answer_to(sent))
     server.pass_seconds(5)
     assert connection.is_open
+
+
+def test_a_request_made_while_others_expire_expires_in_time_too(server: Server) -> None:
+    first, _ = server.connect()
+    second, _ = server.connect()
+    expired: list[float] = []
+
+    def ask_again(failure: Failure) -> None:
+        expired.append(server.clock.seconds())
+        again = first.request(ECHO, None, b"", 200)
+        again.addErrback(lambda _: expired.append(server.clock.seconds()))
+
+    second.request(ECHO, None, b"", 300).addErrback(ask_again)
+    for _ in range(100):
+        server.clock.advance(0.01)
+    assert len(expired) == 2
+    assert 0.2 <= expired[1] - expired[0] < 0.3
 
 
 def test_our_requests_are_bounded() -> None:

@@ -126,15 +126,19 @@ class RemotingProtocol(Protocol):
 
     def close(self, reason: str) -> None:
         """Close after what was written. Waiters get `RemotingSendError`; no further frame of the peer is served."""
-        if not self.is_open:
-            return
+        if self.is_open:
+            log.info(
+                "{peer}: {reason}; closing the connection", peer=self.remote_text, reason=reason
+            )
+            self._shut(reason)
+
+    def _shut(self, reason: str) -> None:
         self.is_open = False
         self._close_reason = reason
         self._closing_at = self._clock.seconds()
         self._halted = True
         self._backlog.clear()
         self._drop_resume_call()
-        log.info("{peer}: {reason}; closing the connection", peer=self.remote_text, reason=reason)
         if self._turn is None:
             self._lose()
         self._pending.fail_all(reason)
@@ -323,8 +327,11 @@ class RemotingProtocol(Protocol):
 
     def _break(self, error: ProtocolError) -> None:
         """The peer broke the protocol: one line, and the end of this connection."""
+        if not self.is_open:
+            return
         self._group.protocol_errors += 1
-        self.close(f"protocol error: {error}")
+        log.warn("{peer}: {error}; closing the connection", peer=self.remote_text, error=error)
+        self._shut(f"protocol error: {error}")
 
     # ----------------------------------------------------------------- time
 
