@@ -132,11 +132,11 @@ def measure(options: argparse.Namespace, connections: int, in_flight: int) -> Se
         )
     ]
     factory = RemotingServerFactory(Dispatcher(table, {"sends": sends}, loop), loop)
-    port = transport.listen(loop, "127.0.0.1", 0, factory).getHost().port
+    address: Any = transport.listen(loop, "127.0.0.1", 0, factory).getHost()
     frame = request_frame(1 if options.serialize == "rocketmq" else 0, options.body)
     child = os.fork()
     if child == 0:
-        run_client(port, connections, in_flight, total, frame)
+        run_client(address.port, connections, in_flight, total, frame)
         os._exit(0)
 
     def look() -> None:
@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--profile")
     options = parser.parse_args()
     if options.plain:
-        transport.is_plain_tcp = lambda transport: False  # type: ignore[assignment]
+        transport.is_plain_tcp = lambda transport: False
     for name, connections, in_flight in SHAPES:
         child = os.fork()
         if child == 0:
