@@ -23,6 +23,8 @@ from txrocketmq.model.flags import (
 DEFAULT_LEVEL = 5
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """What a compressed message body may grow to unless the caller says otherwise."""
+# Four bytes can stand for a block of 128 KiB.
+_ZSTD_STEP_BYTES = 256
 
 _BY_NAME = {
     "LZ4": COMPRESSION_LZ4_TYPE,
@@ -108,13 +110,23 @@ def _from_lz4(data: bytes, max_bytes: int) -> bytes:
 
 
 def _from_zstd(data: bytes, max_bytes: int) -> bytes:
-    stream = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=False)
+    stream = zstandard.ZstdDecompressor().decompressobj()
+    parts: list[bytes] = []
+    size = 0
     try:
-        plain = stream.read(max_bytes + 1)
+        # The decompressor has no bound of its own: feed it so little at a time that no step can grow far over ours.
+        for start in range(0, len(data), _ZSTD_STEP_BYTES):
+            part = stream.decompress(data[start : start + _ZSTD_STEP_BYTES])
+            parts.append(part)
+            size += len(part)
+            _check_size(size, max_bytes, "message body")
+            if stream.eof:
+                break
     except zstandard.ZstdError as error:
         raise BodyError(f"message body: zstd: {error}") from None
-    _check_size(len(plain), max_bytes, "message body")
-    return plain
+    if not stream.eof:
+        raise BodyError("message body: zstd: the data is cut")
+    return b"".join(parts)
 
 
 def _check_size(size: int, max_bytes: int, what: str) -> None:

@@ -118,7 +118,7 @@ from txrocketmq.codec.bodies.tables import (
     SubscriptionGroupWrapper,
     TopicList,
 )
-from txrocketmq.codec.bodies.wire import decode_body, encode_body
+from txrocketmq.codec.bodies.wire import decode_bodies, decode_body, encode_bodies, encode_body
 
 __all__ = [
     "AckMsg",
@@ -207,9 +207,11 @@ __all__ = [
     "TransactionMetricsSerializeWrapper",
     "UnlockBatchRequestBody",
     "UserInfo",
+    "decode_bodies",
     "decode_body",
     "decode_heartbeat",
     "decode_register_broker",
+    "encode_bodies",
     "encode_body",
     "encode_register_broker",
     "encode_route",

@@ -5,7 +5,7 @@ Stands for the official classes of the same names.
 
 from __future__ import annotations
 
-from txrocketmq.model.bean import Bean, fresh
+from txrocketmq.model.bean import Bean
 
 
 class UserInfo(Bean, kw_only=True):
@@ -18,23 +18,23 @@ class UserInfo(Bean, kw_only=True):
 
 
 class PolicyEntryInfo(Bean, kw_only=True):
-    """One rule: resource, actions, source addresses, decision."""
+    """One rule: resource, actions, source addresses, decision. What an update leaves out stays as it is."""
 
-    actions: list[str] = fresh(list)
+    actions: list[str] | None = None
     decision: str | None = None
     resource: str | None = None
-    source_ips: list[str] = fresh(list)
+    source_ips: list[str] | None = None
 
 
 class PolicyInfo(Bean, kw_only=True):
     """Rules of one policy type."""
 
-    entries: list[PolicyEntryInfo] = fresh(list)
+    entries: list[PolicyEntryInfo] | None = None
     policy_type: str | None = None
 
 
 class AclInfo(Bean, kw_only=True):
     """A subject's policies."""
 
-    policies: list[PolicyInfo] = fresh(list)
+    policies: list[PolicyInfo] | None = None
     subject: str | None = None

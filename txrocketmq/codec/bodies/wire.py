@@ -9,7 +9,7 @@ dialect, null for any member, numbers as text.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -50,6 +50,22 @@ def decode_body(kind: type[T], data: bytes) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return convert_body(kind, load_dialect(kind, data))
     return found
+
+
+def encode_bodies(beans: Sequence[msgspec.Struct]) -> bytes:
+    """Beans as a JSON array."""
+    return b"[" + b",".join(map(encode_body, beans)) + b"]"
+
+
+def decode_bodies(kind: type[T], data: bytes) -> list[T]:
+    """Beans from a JSON array, as `decode_body` reads each.
+
+    :raises BodyError: naming the item and member that cannot be read.
+    """
+    values = load_dialect(kind, data)
+    if not isinstance(values, list):
+        raise BodyError(f"{kind.__name__}: not an array")
+    return [convert_body(kind, value) for value in values]
 
 
 def load_dialect(kind: type[Any], data: bytes) -> object:
