@@ -30,8 +30,9 @@ FD_CACHE_LIMIT = 512
 
 PAGE_BYTES = mmap.PAGESIZE
 
-#: Zeros are written in steps of this: short, so that nobody waits long for what a step holds.
+#: What zeros are written from, many times in one call: each call of a pool thread has to win the interpreter lock back.
 _ZEROS = bytes(256 * 1024)
+_ZEROS_AT_ONCE = 64
 
 #: What file systems say when they cannot tell whether a read would block.
 _NO_NOWAIT = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -394,7 +395,9 @@ def _write_all(fd: int, data: bytes | bytearray | memoryview, offset: int) -> No
 
 def _write_zeros(fd: int, start: int, end: int) -> None:
     while start < end:
-        start += os.pwrite(fd, memoryview(_ZEROS)[: end - start], start)
+        whole = min((end - start) // len(_ZEROS), _ZEROS_AT_ONCE)
+        parts = [_ZEROS] * whole if whole else [memoryview(_ZEROS)[: end - start]]
+        start += os.pwritev(fd, parts, start)
 
 
 def _next_data(fd: int, position: int, end: int) -> int:

@@ -78,8 +78,10 @@ class KeyHasher:
 
     def hash(self, topic: str, key: str) -> int:
         """What `index_hash` gives."""
-        head = f"{topic}#{key[: self._HEAD]}"
-        rest = key[self._HEAD :]
+        # Short keys have only the topic in common.
+        split = self._HEAD if len(key) > self._HEAD + 4 else 0
+        head = f"{topic}#{key[:split]}"
+        rest = key[split:]
         length = len(rest)
         if length == 0 or length > 128 or not rest.isascii():
             return index_hash(topic, key)
@@ -162,7 +164,7 @@ class IndexFile:
         """Begin where a full file ended, as officially, until the first entry says better."""
         self.begin_offset = self.end_offset = older.end_offset
         self.begin_timestamp_ms = self.end_timestamp_ms = older.end_timestamp_ms
-        self._write_header()
+        self.write_header()
 
     def attach(self, mapping: IMapping) -> None:
         """Take a mapping of this file."""
@@ -188,7 +190,7 @@ class IndexFile:
         return min(self._entries_at + entries * INDEX_ENTRY_BYTES, self.size)
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> bool:
-        """Add an entry; False when the file is full or blocks are missing."""
+        """Add an entry; False when the file is full or blocks are missing. Call `write_header` after the last of them."""
         count = self.count
         if count >= self.put_limit:
             return False
@@ -219,19 +221,10 @@ class IndexFile:
         self.count = count + 1
         self.end_offset = physical_offset
         self.end_timestamp_ms = store_timestamp_ms
-        INDEX_HEADER.pack_into(
-            buffer,
-            0,
-            self.begin_timestamp_ms,
-            store_timestamp_ms,
-            self.begin_offset,
-            physical_offset,
-            self.slots_used,
-            count + 1,
-        )
         return True
 
-    def _write_header(self) -> None:
+    def write_header(self) -> None:
+        """Let the file say what it holds; due after all entries of a message were added."""
         INDEX_HEADER.pack_into(
             self._buffer,
             0,
@@ -392,14 +385,20 @@ class IndexService:
         if physical_offset <= self.end_offset:
             return
         self.end_offset = physical_offset
+        put = self._put
         if uniq_key:
-            self._put(self._hasher.hash(topic, uniq_key), physical_offset, store_timestamp_ms)
+            put(self._hasher.hash(topic, uniq_key), physical_offset, store_timestamp_ms)
         if keys:
             for key in keys.split(" "):
                 if key:
-                    self._put(self._hasher.hash(topic, key), physical_offset, store_timestamp_ms)
+                    put(self._hasher.hash(topic, key), physical_offset, store_timestamp_ms)
         if tag_hash >= 0:
-            self._put(tag_hash, physical_offset, store_timestamp_ms)
+            put(tag_hash, physical_offset, store_timestamp_ms)
+        current = self._current
+        if current is not None and current.end_offset == physical_offset:
+            current.write_header()
+            if current.count + 1024 > current.put_limit and not self._blocking:
+                self._make_room()
 
     def _put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
         current = self._current
@@ -409,8 +408,6 @@ class IndexService:
             or not current.put(key_hash, physical_offset, store_timestamp_ms)
         ):
             self._wait(key_hash, physical_offset, store_timestamp_ms)
-        elif current.count + 1024 > current.put_limit and not self._blocking:
-            self._make_room()
 
     def _wait(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
         if len(self._waiting) >= MAX_WAITING:
@@ -486,12 +483,15 @@ class IndexService:
         waiting = self._waiting
         while waiting and file.put(*waiting[0]):
             waiting.popleft()
+        file.write_header()
 
     def _finish(self, file: IndexFile) -> None:
         """A file is full: sync it, then let the checkpoint say so."""
-        mapping = file.detach()
-        if mapping is None:
+        if file.mapping is None:
             return
+        file.write_header()
+        mapping = file.detach()
+        assert mapping is not None
         timestamp_ms = file.end_timestamp_ms
         if self._blocking:
             _sync_and_close([mapping])

@@ -13,7 +13,7 @@ Crash story: successors that were prepared and not used are files of zeros; reco
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -410,6 +410,23 @@ class MappedFileQueue:
     def read_ready(self, offset: int, size: int) -> bytes | None:
         """As `read`, but None where the device would have to be asked: then `read` in the pool."""
         return self._read(offset, size, self._disk.read_ready)
+
+    def join_hot(self, spans: Sequence[Sequence[int]]) -> bytes | None:
+        """The bytes of ascending ``(offset, end)`` spans, joined with one copy; None unless all of them are in the newest part
+        of one mapped file."""
+        start, end = spans[0][0], spans[-1][1]
+        file = self.files[-1] if self.files else None
+        if file is None or start < file.base_offset:
+            file = self.find(start)
+        if (
+            file is None
+            or file.mapping is None
+            or start - file.base_offset + HOT_BYTES < file.position
+            or end > file.base_offset + file.position
+        ):
+            return None
+        base, buffer = file.base_offset, file.buffer
+        return b"".join([buffer[start - base : end - base] for start, end in spans])
 
     def _read(
         self, offset: int, size: int, from_disk: Callable[[str, int, int], bytes | None]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import cast
 
 from twisted.internet.defer import Deferred
 
@@ -36,6 +35,9 @@ QUERY_ROUNDS = 3
 
 WARM_TRIES = 3
 """How often bytes are brought into memory before a read may block."""
+
+MAX_RANGE_BYTES = 400 * 1024
+"""Spans of older files that lie within so many bytes are read at once: that takes as long as one read for each of 32."""
 
 _SLAVE = "SLAVE"
 _HEAD_BYTES = 80
@@ -399,18 +401,37 @@ class _Batch:
 
         :raises ColdRead: with ``ready_only``, where the device would have to be asked.
         """
-        commit_log = self._commit_log
+        queue = self._commit_log.queue
+        spans = self.spans
+        hot = queue.join_hot(spans)
+        if hot is not None:
+            return [hot]
+        start, end = spans[0][0], spans[-1][1]
+        if end - start <= MAX_RANGE_BYTES and queue.find(start) is queue.find(end - 1):
+            spans = [[start, end]]
         if not ready_only:
-            return [commit_log.read(start, end - start) for start, end in self.spans]
-        found = [commit_log.read_ready(start, end - start) for start, end in self.spans]
-        if None not in found:
-            return cast("list[bytes]", found)
-        cold = []
-        for (start, end), data in zip(self.spans, found, strict=True):
-            file = commit_log.queue.find(start)
-            if data is None and file is not None:
-                cold.append((file.path, start - file.base_offset, end - start))
-        raise ColdRead(cold)
+            found = [queue.read(start, end - start) for start, end in spans]
+        else:
+            found = self._read_ready(spans)
+        if len(spans) == len(self.spans):
+            return found
+        whole = memoryview(found[0])
+        return [b"".join([whole[first - start : last - start] for first, last in self.spans])]
+
+    def _read_ready(self, spans: list[list[int]]) -> list[bytes]:
+        queue = self._commit_log.queue
+        found, cold = [], []
+        for start, end in spans:
+            data = queue.read_ready(start, end - start)
+            if data is not None:
+                found.append(data)
+                continue
+            file = queue.find(start)
+            assert file is not None
+            cold.append((file.path, start - file.base_offset, end - start))
+        if cold:
+            raise ColdRead(cold)
+        return found
 
 
 def _warm(disk: IDisk, reads: list[tuple[str, int, int]]) -> None:
