@@ -1,6 +1,6 @@
 """How a heartbeat is read when one of its groups cannot be: the others must count all the same.
 
-Stands for ``HeartbeatData`` as HEART_BEAT and UNREGISTER_CLIENT's neighbours read it.
+Stands for the reading half of ``HeartbeatData``, as HEART_BEAT needs it.
 """
 
 from __future__ import annotations

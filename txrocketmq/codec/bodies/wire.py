@@ -31,10 +31,7 @@ _key_decoder = msgspec.json.Decoder(MessageQueue)
 
 def encode_body(bean: msgspec.Struct) -> bytes:
     """A bean as official servers write it: members in alphabetical order, null ones left out, the dialect's keys."""
-    writer = _writers.get(type(bean))
-    if writer is None:
-        writer = _writers[type(bean)] = _choose_writer(type(bean))
-    return writer(bean)
+    return _writer_of(type(bean))(bean)
 
 
 def decode_body(kind: type[T], data: bytes) -> T:
@@ -48,6 +45,13 @@ def decode_body(kind: type[T], data: bytes) -> T:
     try:
         found: T = decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    else:
+        return found
+    try:
+        # Bare numbers as keys are the usual reason.
+        found = decoder.decode(fastjson.standardize(data))
+    except (msgspec.DecodeError, BodyError, UnicodeDecodeError, RecursionError):
         return convert_body(kind, load_dialect(kind, data))
     return found
 
@@ -114,6 +118,13 @@ def _tidy_key(key: object) -> object:
 # ------------------------------------------------------------------------ writing
 
 
+def _writer_of(kind: type[Any]) -> Callable[[Any], bytes]:
+    writer = _writers.get(kind)
+    if writer is None:
+        writer = _writers[kind] = _choose_writer(kind)
+    return writer
+
+
 def _choose_writer(kind: type[Any]) -> Callable[[Any], bytes]:
     found: set[str] = set()
     _look(msgspec_inspect.type_info(kind), found, set())
@@ -163,7 +174,11 @@ def _write(value: object, put: Callable[[str], None]) -> None:
     elif isinstance(value, dict):
         _write_map(value, put)
     elif isinstance(value, msgspec.Struct):
-        _write_struct(value, put)
+        writer = _writer_of(type(value))
+        if writer is write_dialect:
+            _write_struct(value, put)
+        else:
+            put(writer(value).decode())
     elif isinstance(value, set | frozenset):
         _write_list(sorted(value), put)
     elif isinstance(value, list | tuple):
@@ -191,7 +206,10 @@ def _write_map(value: dict[Any, Any], put: Callable[[str], None]) -> None:
         return
     first = next(iter(value))
     separator = "{"
-    if isinstance(first, int):
+    if isinstance(first, int) and type(value[first]) is int:
+        # Consumer offsets: thousands of these in one body.
+        put("{" + ",".join([f"{number}:{value[number]}" for number in sorted(value)]))
+    elif isinstance(first, int):
         for number in sorted(value):
             put(f"{separator}{number}:")
             _write(value[number], put)
