@@ -10,8 +10,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -230,16 +229,17 @@ class _Sweep:
     _log = Logger()
 
     def __init__(self, clock: IReactorTime, period_s: float, work: Callable[[], object]) -> None:
+        self._clock = clock
+        self._period_s = period_s
         self._work = work
-        self._loop = LoopingCall(self._run)
-        self._loop.clock = clock
-        self._loop.start(period_s, now=False)
+        self._call: IDelayedCall = clock.callLater(period_s, self._run)
 
     def stop(self) -> None:
-        if self._loop.running:
-            self._loop.stop()
+        if self._call.active():
+            self._call.cancel()
 
     def _run(self) -> None:
+        self._call = self._clock.callLater(self._period_s, self._run)
         try:
             self._work()
         except Exception:

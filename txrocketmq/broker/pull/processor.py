@@ -60,7 +60,9 @@ _CODES = {
     GetMessageStatus.OFFSET_RESET: _MOVED,
 }
 _EMPTY_QUEUE = (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, GetMessageStatus.NO_MESSAGE_IN_QUEUE)
-_NAMES = {status: status.name for status in GetMessageStatus}
+_REMARKS = {status: status.name for status in GetMessageStatus}
+# Official brokers make a queue when it is asked for, so consumers never hear that there is none.
+_REMARKS[GetMessageStatus.NO_MATCHED_LOGIC_QUEUE] = GetMessageStatus.NO_MESSAGE_IN_QUEUE.name
 
 Pull = Request[PullMessageRequestHeader]
 Outcome = Reply | None
@@ -237,7 +239,7 @@ class PullProcessor:
                 group_sys_flag=group.group_sys_flag,
             ),
             found.records if code == _SUCCESS else b"",
-            _NAMES[status],
+            _REMARKS[status],
         )
 
     def _hold(self, request: Pull, wanted: IMessageFilter | None) -> bool:
