@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -32,6 +32,9 @@ class FakeConnection:
     def oneway(self, code: int, header: object, body: bytes) -> bool:
         self.told.append((code, header))
         return self.is_open
+
+    def answer(self, request: object, reply: object) -> None:
+        raise AssertionError("nothing was asked on this link")
 
     def close(self, reason: str) -> None:
         self.is_open = False
@@ -75,8 +78,8 @@ class FakeClient:
         header: Any,
         body: bytes,
         timeout_ms: int,
-        ext_fields: object,
-    ) -> Deferred[RemotingCommand]:
+        ext_fields: Mapping[str, str] | None = None,
+    ) -> Deferred[Any]:
         sent = RemotingCommand.create_request(code, header, body=body)
         asked = Asked(address, decode_command(sent.encode()[4:]), timeout_ms)
         self.asked.append(asked)

@@ -202,7 +202,7 @@ def test_saves_of_one_file_run_one_after_another_and_the_newest_wins() -> None:
     done: list[str] = []
     for text in ("1", "2", "3"):
         data = f'{{"n": {text}}}'.encode()
-        files.save("x.json", data).addCallback(lambda ignored, text=text: done.append(text))
+        files.save("x.json", data).addCallback(lambda _, text: done.append(text), text)
     assert pool.pending == 1
     pool.run(1)
     assert done == ["1"]

@@ -85,7 +85,7 @@ class AdminProcessor:
             topic_name=name,
             read_queue_nums=header.read_queue_nums,
             write_queue_nums=header.write_queue_nums,
-            topic_filter_type=_filter_type(header.topic_filter_type),
+            topic_filter_type=TopicFilterType(header.topic_filter_type),
             perm=header.perm,
             topic_sys_flag=header.topic_sys_flag or 0,
             order=header.order,
@@ -188,16 +188,6 @@ def _number(fields: Mapping[str, str], name: str, otherwise: int) -> int:
         return int(text)
     except ValueError:
         raise HeaderError(name, f"{text!r} is no number") from None
-
-
-def _filter_type(text: str) -> TopicFilterType:
-    try:
-        return TopicFilterType(text)
-    except ValueError:
-        raise ResponseError(
-            ResponseCode.SYSTEM_ERROR,
-            f"header field 'topicFilterType': {text} is neither SINGLE_TAG nor MULTI_TAG",
-        ) from None
 
 
 def _is_version(text: str | None, version: DataVersion) -> bool:
