@@ -45,3 +45,10 @@ def frame_body(frame: dict[str, Any]) -> bytes:
     size = frame["decoded"]["body_len"]
     data = bytes.fromhex(frame["frame_hex"])
     return data[len(data) - size :]
+
+
+@cache
+def protocol_table(name: str) -> Any:
+    """One of the tables of facts in ``tests/data/protocol``, by file name without endings; do not change it."""
+    path = GOLDEN.parent / "protocol" / f"{name}.json.gz"
+    return json.loads(gzip.decompress(path.read_bytes()))

@@ -22,7 +22,9 @@ class AlterSyncStateSetRequestHeader(Header, kw_only=True):
 
 
 class AlterSyncStateSetResponseHeader(Header, kw_only=True):
-    """Official ``AlterSyncStateSetResponseHeader``."""
+    """Official ``AlterSyncStateSetResponseHeader``: response header of ``CONTROLLER_ALTER_SYNC_STATE_SET``
+    (1001).
+    """
 
     new_sync_state_set_epoch: Int32 = 0
 

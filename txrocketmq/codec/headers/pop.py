@@ -78,7 +78,7 @@ class PollingInfoRequestHeader(TopicQueueRequestHeader, kw_only=True):
 
 
 class PollingInfoResponseHeader(Header, kw_only=True):
-    """Official ``PollingInfoResponseHeader``."""
+    """Official ``PollingInfoResponseHeader``: response header of ``POLLING_INFO`` (200055)."""
 
     polling_num: Int32
 
@@ -101,7 +101,9 @@ class PopMessageRequestHeader(TopicQueueRequestHeader, kw_only=True):
 
 
 class PopMessageResponseHeader(Header, kw_only=True):
-    """Official ``PopMessageResponseHeader``."""
+    """Official ``PopMessageResponseHeader``: response header of ``POP_MESSAGE`` (200050), ``PEEK_MESSAGE``
+    (200052).
+    """
 
     pop_time: Int64
     invisible_time: Int64

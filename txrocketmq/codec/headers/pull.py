@@ -41,7 +41,9 @@ class PullMessageRequestHeader(TopicQueueRequestHeader, kw_only=True):
 
 
 class PullMessageResponseHeader(Header, kw_only=True):
-    """Official ``PullMessageResponseHeader``: response header of ``LITE_PULL_MESSAGE`` (361)."""
+    """Official ``PullMessageResponseHeader``: response header of ``PULL_MESSAGE`` (11),
+    ``LITE_PULL_MESSAGE`` (361).
+    """
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64

@@ -169,7 +169,10 @@ class SendMessageRequestHeaderV2(TopicQueueRequestHeader, kw_only=True):
 
 
 class SendMessageResponseHeader(Header, kw_only=True):
-    """Official ``SendMessageResponseHeader``."""
+    """Official ``SendMessageResponseHeader``: response header of ``SEND_MESSAGE`` (10),
+    ``SEND_MESSAGE_V2`` (310), ``SEND_BATCH_MESSAGE`` (320), ``SEND_REPLY_MESSAGE`` (324),
+    ``SEND_REPLY_MESSAGE_V2`` (325).
+    """
 
     msg_id: str
     queue_id: Int32
