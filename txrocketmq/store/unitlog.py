@@ -68,24 +68,30 @@ class BlockCache:
     def __init__(self, disk: IDisk, capacity: int = 256) -> None:
         self.disk = disk
         self._capacity = capacity
-        self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, int], tuple[int, bytes]] = OrderedDict()
 
-    def block(self, log: UnitLog, number: int, last_unit: int, ready_only: bool) -> bytes:
-        """Units ``number * BLOCK_UNITS`` and following, at least up to the one before ``last_unit``.
+    def read(self, log: UnitLog, index: int, end: int, ready_only: bool) -> bytes:
+        """The bytes of units of one block; fewer where files are missing.
 
         :raises ColdRead: with ``ready_only``, where the device would have to be asked.
         """
+        number = index // self.BLOCK_UNITS
         key = (log.directory, number)
-        block = self._blocks.get(key)
-        start = number * self.BLOCK_UNITS
-        needed = (last_unit - start) * log.unit_bytes
-        if block is None or len(block) < needed:
-            end = min(start + self.BLOCK_UNITS, log.written_index)
-            block = self._blocks[key] = log.read_files(self.disk, start, end, ready_only)
+        # The oldest file may begin within the block.
+        start, block = self._blocks.get(key, (0, b""))
+        unit_bytes = log.unit_bytes
+        if len(block) < (end - start) * unit_bytes or start > index:
+            start = max(number * self.BLOCK_UNITS, log.first_index)
+            block_end = min((number + 1) * self.BLOCK_UNITS, log.written_index)
+            block = log.read_files(self.disk, start, block_end, ready_only)
+            self._blocks[key] = (start, block)
             if len(self._blocks) > self._capacity:
                 self._blocks.popitem(last=False)
         self._blocks.move_to_end(key)
-        return block
+        if index < start or len(block) < (end - start) * unit_bytes:
+            # A file is missing somewhere in the block.
+            return log.read_files(self.disk, index, end, ready_only)
+        return block[(index - start) * unit_bytes : (end - start) * unit_bytes]
 
     def forget(self, directory: str) -> None:
         """Drop all blocks of a queue that was cut or deleted."""
@@ -205,10 +211,9 @@ class UnitLog:
         parts = []
         position, files_end = index, min(end, tail_index)
         while position < files_end:
-            number, within = divmod(position, BlockCache.BLOCK_UNITS)
+            within = position % BlockCache.BLOCK_UNITS
             stop = min(files_end, position - within + BlockCache.BLOCK_UNITS)
-            block = cache.block(self, number, stop, ready_only)
-            piece = block[within * unit_bytes : (within + stop - position) * unit_bytes]
+            piece = cache.read(self, position, stop, ready_only)
             parts.append(piece)
             if len(piece) < (stop - position) * unit_bytes:
                 return b"".join(parts)

@@ -1,0 +1,272 @@
+"""Do the index files have the official bytes, find what was put, and stay out of the way of sends?"""
+
+from __future__ import annotations
+
+import errno
+from collections import defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+
+from tests.golden import LINES, units
+from txrocketmq.codec.storefiles import INDEX_ENTRY, INDEX_HEADER, INDEX_HEADER_BYTES
+from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.model.javahash import index_hash
+from txrocketmq.store.checkpoint import StoreCheckpoint
+from txrocketmq.store.index import (
+    MAX_WAITING,
+    IndexFile,
+    IndexService,
+    KeyHasher,
+    index_file_name,
+    tag_index_hash,
+)
+from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.pools import ImmediatePool, ManualPool
+from txrocketmq.testing.store import small_config
+
+DIRECTORY = "/store/index"
+NOW = 1_700_000_000.0
+FOREVER = 2**62
+
+
+def new_service(
+    disk: MemoryDisk,
+    pool: ImmediatePool | ManualPool | None = None,
+    clock: Clock | None = None,
+    config: MessageStoreConfig | None = None,
+    *,
+    clean: bool = True,
+    recovered: bool = True,
+) -> IndexService:
+    if clock is None:
+        clock = Clock()
+        clock.advance(NOW)
+    checkpoint = StoreCheckpoint(disk, "/store/checkpoint")
+    checkpoint.load()
+    service = IndexService(
+        config or small_config(),
+        disk,
+        pool or ImmediatePool(),
+        checkpoint,
+        lambda: int(clock.seconds() * 1000),
+    )
+    service.load(clean)
+    if recovered:
+        service.recovered()
+    return service
+
+
+def offsets_of(service: IndexService, topic: str, key: str, begin: int = 0) -> list[int]:
+    return service.query(index_hash(topic, key), 64, begin, FOREVER)[0]
+
+
+def test_a_file_has_the_official_bytes() -> None:
+    vector = units("5.4.0")["indexHashes"]["file"]
+    disk = MemoryDisk()
+    file = IndexFile("/index/1", vector["hashSlotNum"], vector["indexNum"])
+    mapping = disk.map(file.path, file.size, True)
+    mapping.allocate(file.size)
+    file.attach(mapping)
+    for put in vector["puts"]:
+        topic, _, key = put["indexKey"].partition("#")
+        accepted = file.put(index_hash(topic, key), put["physicalOffset"], put["storeTimestamp"])
+        assert accepted is put["accepted"]
+        file.write_header()
+    assert bytes(mapping.buffer).hex() == vector["file_hex"]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_hashes_are_the_official_ones(line: str) -> None:
+    hasher = KeyHasher()
+    for vector in units(line)["indexHashes"]["keys"]:
+        assert hasher.hash(vector["topic"], vector["key"]) == vector["hash"]
+
+
+@given(
+    st.text(max_size=70), st.text(st.characters(max_codepoint=127), max_size=70), st.integers(0, 2)
+)
+def test_the_quick_hash_is_the_plain_one(topic: str, key: str, again: int) -> None:
+    hasher = KeyHasher()
+    for number in range(again + 1):
+        assert hasher.hash(topic, f"{key}{number}") == index_hash(topic, f"{key}{number}")
+
+
+def test_names_are_the_local_time_of_creation_and_sort_in_order() -> None:
+    assert len(index_file_name(1_700_000_000_123)) == 17
+    assert index_file_name(1_700_000_000_123).endswith("123")
+    disk, clock = MemoryDisk(), Clock()
+    clock.advance(NOW)
+    service = new_service(disk, clock=clock)
+    for number in range(399 * 3 + 1):
+        service.put_keys("T", f"id-{number}", None, -1, number, 1_700_000_000_000 + number)
+    assert disk.listdir(DIRECTORY)[0] == index_file_name(int(NOW * 1000))
+    assert len(disk.listdir(DIRECTORY)) == 4
+    assert [file.path.rpartition("/")[2] for file in service.files] == disk.listdir(DIRECTORY)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.sets(st.integers(0, 5), max_size=3), st.integers(0, 3000)),
+        max_size=300,
+    ),
+    st.integers(0, 100_000),
+    st.integers(0, 100_000),
+)
+def test_queries_find_what_was_put_within_the_time_range(
+    puts: list[tuple[int, set[int], int]], begin_s: int, length_s: int
+) -> None:
+    """Small files and few slots: chains, collisions and several files in every run."""
+    config = small_config(max_hash_slot_num=3, max_index_num=40)
+    disk = MemoryDisk()
+    service = new_service(disk, config=config)
+    wanted: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    time_ms, start_ms = 1_700_000_000_000, 1_700_000_000_000
+    for number, (tag, keys, wait_ms) in enumerate(puts):
+        time_ms += wait_ms
+        texts = sorted(f"key{key}" for key in keys)
+        tag_hash = tag_index_hash("T", f"tag{tag}") if tag else -1
+        service.put_keys("T", f"id{number}", " ".join(texts), tag_hash, number * 100, time_ms)
+        for text in [*texts, f"id{number}"]:
+            wanted[text].append((number * 100, time_ms))
+    begin, end = start_ms + begin_s * 10, start_ms + (begin_s + length_s) * 10
+    for key in [f"key{n}" for n in range(6)] + ["id0", "id7"]:
+        found = service.query(index_hash("T", key), 1000, begin, end)[0]
+        entries = wanted.get(key, [])
+        # Entries keep whole seconds after their file's first one: up to one second of doubt.
+        sure = [o for o, t in entries if begin <= t <= end and t - 999 >= begin]
+        assert set(sure) <= set(found)
+        assert set(found) <= {o for o, t in entries if begin <= t <= end + 999}
+    assert sorted(service.query(index_hash("T", "key1"), 1000, 0, FOREVER)[0]) == [
+        offset for offset, _ in wanted.get("key1", [])
+    ]
+
+
+def test_the_newest_entries_come_first_and_no_more_than_asked_for() -> None:
+    service = new_service(MemoryDisk())
+    for number in range(1000):
+        service.put_keys("T", None, "k", -1, number, 1_700_000_000_000)
+    found, timestamp, end_offset = service.query(index_hash("T", "k"), 5, 0, FOREVER)
+    assert found == [999, 998, 997, 996, 995]
+    assert (timestamp, end_offset) == (1_700_000_000_000, 999)
+
+
+def test_an_index_survives_a_restart_and_goes_on() -> None:
+    disk = MemoryDisk()
+    service = new_service(disk)
+    for number in range(500):
+        service.put_keys("T", f"id{number}", "k", -1, number, 1_700_000_000_000 + number)
+    service.stop()
+    again = new_service(disk)
+    assert again.end_offset == 499
+    again.put_keys("T", "id499", "k", -1, 499, 1_700_000_000_499)
+    again.put_keys("T", "id500", "k", -1, 500, 1_700_000_000_500)
+    assert offsets_of(again, "T", "id499") == [499]
+    assert len(again.query(index_hash("T", "k"), 1000, 0, FOREVER)[0]) == 501
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_full_file_is_on_the_device_before_the_checkpoint_says_so(broken: bool) -> None:
+    disk, pool = MemoryDisk(), ManualPool()
+    service = new_service(disk, pool)
+    service.put_keys("T", "id0", None, -1, 0, 1_700_000_000_000)
+    pool.run()
+    for number in range(1, 400):
+        service.put_keys("T", f"id{number}", None, -1, number, 1_700_000_000_000 + number)
+    full = service.files[0]
+    assert full.is_full
+    pool.run(1)
+    assert len(service.files) == 2
+    assert service._checkpoint.index_msg_timestamp_ms == 0
+    if broken:
+        disk.sync_error = OSError(errno.EIO, "broken")
+    pool.run()
+    assert service._checkpoint.index_msg_timestamp_ms == (0 if broken else full.end_timestamp_ms)
+    assert offsets_of(service, "T", "id3") == [3]
+
+
+def test_after_a_crash_files_younger_than_the_checkpoint_go() -> None:
+    disk = MemoryDisk()
+    service = new_service(disk)
+    for number in range(500):
+        service.put_keys("T", f"id{number}", None, -1, number, 1_700_000_000_000 + number)
+    checkpoint = service._checkpoint
+    assert checkpoint.index_msg_timestamp_ms == service.files[0].end_timestamp_ms
+    checkpoint.save(ImmediatePool())
+    again = new_service(disk, clean=False)
+    assert len(again.files) == 1
+    assert again.end_offset == 398
+    assert offsets_of(again, "T", "id7") == [7]
+    assert offsets_of(again, "T", "id450") == []
+
+
+def test_a_full_disk_loses_entries_but_raises_nothing_and_heals() -> None:
+    disk, clock = MemoryDisk(capacity_bytes=0), Clock()
+    clock.advance(NOW)
+    service = new_service(disk, clock=clock)
+    for number in range(100):
+        service.put_keys("T", f"id{number}", None, -1, number, 1_700_000_000_000)
+    assert service.files == []
+    disk.capacity_bytes = 1 << 30
+    clock.advance(2)
+    service.put_keys("T", "id100", None, -1, 100, 1_700_000_000_000)
+    assert offsets_of(service, "T", "id100") == [100]
+    assert offsets_of(service, "T", "id0") == [0]
+
+
+def test_entries_wait_in_order_while_the_pool_is_busy_up_to_a_bound() -> None:
+    disk, pool = MemoryDisk(), ManualPool()
+    service = new_service(disk, pool, config=small_config(max_index_num=1_000_000))
+    for number in range(MAX_WAITING + 10):
+        service.put_keys("T", None, f"k{number % 2}", -1, number, 1_700_000_000_000)
+    assert service.lost == 10
+    assert offsets_of(service, "T", "k1") == []
+    pool.run()
+    assert offsets_of(service, "T", "k1")[:2] == [MAX_WAITING - 1, MAX_WAITING - 3]
+
+
+def test_a_damaged_chain_does_not_go_round_in_circles() -> None:
+    disk = MemoryDisk()
+    service = new_service(disk)
+    for number in range(10):
+        service.put_keys("T", None, "k", -1, number, 1_700_000_000_000)
+    file = service.files[0]
+    assert file.mapping is not None
+    at = INDEX_HEADER_BYTES + file.slots * 4 + 5 * 20
+    entry = INDEX_ENTRY.unpack_from(file.mapping.buffer, at)
+    INDEX_ENTRY.pack_into(file.mapping.buffer, at, *entry[:3], 9)
+    assert offsets_of(service, "T", "k") == [9, 8, 7, 6, 5, 4]
+
+
+def test_a_header_that_counts_too_many_and_a_file_of_another_size_do_no_harm() -> None:
+    disk = MemoryDisk()
+    service = new_service(disk)
+    service.put_keys("T", "id0", None, -1, 7, 1_700_000_000_000)
+    service.stop()
+    name = disk.listdir(DIRECTORY)[0]
+    header = list(INDEX_HEADER.unpack_from(disk.read_file(f"{DIRECTORY}/{name}")))
+    header[5] = 10_000
+    disk.write_at(f"{DIRECTORY}/{name}", 0, INDEX_HEADER.pack(*header))
+    disk.create(f"{DIRECTORY}/{index_file_name(1_800_000_000_000)}", 100)
+    disk.create(f"{DIRECTORY}/notes.txt", 10)
+    again = new_service(disk)
+    assert len(again.files) == 1
+    assert offsets_of(again, "T", "id0") == [7]
+    again.put_keys("T", "id1", None, -1, 8, 1_700_000_000_001)
+    assert offsets_of(again, "T", "id1") == [8]
+
+
+def test_old_files_go_with_the_log() -> None:
+    disk = MemoryDisk()
+    service = new_service(disk)
+    for number in range(1000):
+        service.put_keys("T", f"id{number}", None, -1, number, 1_700_000_000_000 + number)
+    assert len(disk.listdir(DIRECTORY)) == 3
+    service.expire(500)
+    assert len(disk.listdir(DIRECTORY)) == 2
+    assert offsets_of(service, "T", "id100") == []
+    assert offsets_of(service, "T", "id700") == [700]
+    service.expire(10_000)
+    assert len(disk.listdir(DIRECTORY)) == 1
