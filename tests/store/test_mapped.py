@@ -269,6 +269,30 @@ def test_an_append_is_refused_while_the_next_file_is_not_there() -> None:
     assert queue.append(unit(16)) == FILE
 
 
+def test_the_window_grows_when_writing_outruns_the_pool() -> None:
+    disk, pool = MemoryDisk(), ManualPool()
+    queue = MappedFileQueue(disk, "/log", 64 * PAGE, pool, window_bytes=4 * PAGE, chunk_bytes=PAGE)
+    queue.open_for_append()
+    pool.run()
+
+    def ready() -> int:
+        tail = queue.files[0]
+        assert tail.mapping is not None
+        return tail.mapping.allocated_to() - tail.position
+
+    assert ready() == 4 * PAGE
+    # At leisure: the window stays as it is.
+    for _ in range(4):
+        queue.append(unit(0) * 4)
+        pool.run()
+    assert ready() == 4 * PAGE
+    # In a rush: three pages before the pool gets round to anything.
+    for _ in range(3):
+        queue.append(unit(0) * 4)
+    pool.run()
+    assert ready() == 8 * PAGE
+
+
 def test_a_full_disk_refuses_appends_serves_reads_and_recovers(messages: list[LogEvent]) -> None:
     disk = MemoryDisk(capacity_bytes=6 * PAGE)
     queue = open_queue(disk, "/log", chunk_bytes=PAGE)
