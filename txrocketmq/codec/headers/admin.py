@@ -77,9 +77,12 @@ class ExportRocksDBConfigToJsonRequestHeader(Header, kw_only=True):
 class GetAllSubscriptionGroupRequestHeader(Header, kw_only=True):
     """Official ``GetAllSubscriptionGroupRequestHeader``: request header of
     ``GET_ALL_SUBSCRIPTIONGROUP_CONFIG`` (201).
+
+    Pages through a large table. 4.x sends no header at all, so the required ``groupSeq`` is optional
+    here.
     """
 
-    group_seq: Int32
+    group_seq: Int32 | None = None
     data_version: str | None = None
     max_group_num: Int32 | None = None
 
@@ -87,23 +90,32 @@ class GetAllSubscriptionGroupRequestHeader(Header, kw_only=True):
 class GetAllSubscriptionGroupResponseHeader(Header, kw_only=True):
     """Official ``GetAllSubscriptionGroupResponseHeader``: response header of
     ``GET_ALL_SUBSCRIPTIONGROUP_CONFIG`` (201).
+
+    4.x sends no header, so the required ``totalGroupNum`` is optional here.
     """
 
-    total_group_num: Int32
+    total_group_num: Int32 | None = None
 
 
 class GetAllTopicConfigRequestHeader(Header, kw_only=True):
-    """Official ``GetAllTopicConfigRequestHeader``: request header of ``GET_ALL_TOPIC_CONFIG`` (21)."""
+    """Official ``GetAllTopicConfigRequestHeader``: request header of ``GET_ALL_TOPIC_CONFIG`` (21).
 
-    topic_seq: Int32
+    Pages through a large table. 4.x sends no header at all, so the required ``topicSeq`` is optional
+    here.
+    """
+
+    topic_seq: Int32 | None = None
     data_version: str | None = None
     max_topic_num: Int32 | None = None
 
 
 class GetAllTopicConfigResponseHeader(Header, kw_only=True):
-    """Official ``GetAllTopicConfigResponseHeader``: response header of ``GET_ALL_TOPIC_CONFIG`` (21)."""
+    """Official ``GetAllTopicConfigResponseHeader``: response header of ``GET_ALL_TOPIC_CONFIG`` (21).
 
-    total_topic_num: Int32
+    4.x sends no header, so the required ``totalTopicNum`` is optional here.
+    """
+
+    total_topic_num: Int32 | None = None
 
 
 class GetBrokerConfigResponseHeader(Header, kw_only=True):
