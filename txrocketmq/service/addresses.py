@@ -23,7 +23,7 @@ _IFF_UP = 0x1
 _IFF_LOOPBACK = 0x8
 _IFREQ = struct.Struct("16s24x")
 _BRIDGE_NAMES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "podman", "lxcbr", "lxdbr")
-_WILDCARDS = ("", "0.0.0.0", "::", "[::]")
+WILDCARDS = ("", "0.0.0.0", "::", "[::]")
 # Never reached: connecting a datagram socket sends nothing, it only looks the route up.
 _OUTSIDE = (("192.0.2.1", 9), ("2001:db8::1", 9))
 
@@ -52,7 +52,7 @@ def advertised_host(wanted: str, bind_address: str) -> str:
     """
     if wanted:
         return in_brackets(wanted)
-    if bind_address not in _WILDCARDS:
+    if bind_address not in WILDCARDS:
         return in_brackets(bind_address)
     return in_brackets(choose_address(list_interfaces(), outgoing_addresses()))
 

@@ -1,19 +1,23 @@
 """Which parts make a process? The one place where roles are put together.
 
-Everything that may be wrong on this machine (ports in use, a store in use or not writable) is looked at here, before ``twistd``
-goes to the background.
+Everything that may be wrong on this machine (ports in use, a store in use or not writable, a name that does not resolve) is looked
+at here, before ``twistd`` goes to the background. Modules of a role are imported only when the role is built.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import IService
 
-from txrocketmq.config.load import Settings
-from txrocketmq.config.schema import NettyServerConfig
-from txrocketmq.service.ports import claim_port
-from txrocketmq.service.process import ProcessService
+from txrocketmq.config.load import Settings, split_addresses
+from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig, NettyServerConfig
+from txrocketmq.service.addresses import LOOPBACK, WILDCARDS, in_brackets
+from txrocketmq.service.ports import ClaimedPort, claim_broker_ports, claim_port, release_all
+from txrocketmq.service.process import ProcessService, RoleRunner
+
+if TYPE_CHECKING:
+    from txrocketmq.service.broker_role import BrokerRole
 
 
 def build_namesrv(command: str, settings: Settings, reactor: Any) -> IService:
@@ -25,6 +29,54 @@ def build_namesrv(command: str, settings: Settings, reactor: Any) -> IService:
 
     network = settings.section(NettyServerConfig)
     port = claim_port(network.bind_address, network.listen_port)
-    return ProcessService(
-        command, reactor, [NameServerRole(settings, reactor, port)], settings.warnings
-    )
+    role = NameServerRole(settings, reactor, port)
+    return ProcessService(command, reactor, [role], settings.warnings)
+
+
+def build_broker(command: str, settings: Settings, reactor: Any) -> IService:
+    """A broker.
+
+    :raises StartupError: a port cannot be had.
+    :raises StoreError: the store cannot be used.
+    :raises ConfigError: the role is not served, or the advertised address cannot be resolved.
+    """
+    return ProcessService(command, reactor, [_broker_role(settings, reactor)], settings.warnings)
+
+
+def build_all_in_one(command: str, settings: Settings, reactor: Any, namesrv_port: int) -> IService:
+    """A name server, and a broker that registers with it and with those that the configuration names.
+
+    Raises as `build_namesrv` and `build_broker`.
+    """
+    from txrocketmq.service.namesrv_role import NameServerRole
+
+    network = settings.section(NettyServerConfig)
+    port = claim_port(network.bind_address, namesrv_port)
+    try:
+        config = settings.section(BrokerConfig)
+        host = LOOPBACK if network.bind_address in WILDCARDS else network.bind_address
+        own = f"{in_brackets(host)}:{port.port}"
+        config.namesrv_addr = ";".join(dict.fromkeys([own, *split_addresses(config.namesrv_addr)]))
+        roles: list[RoleRunner] = [
+            NameServerRole(settings, reactor, port),
+            _broker_role(settings, reactor),
+        ]
+    except BaseException:
+        port.release()
+        raise
+    return ProcessService(command, reactor, roles, settings.warnings)
+
+
+def _broker_role(settings: Settings, reactor: Any) -> BrokerRole:
+    from txrocketmq.service.broker_role import BrokerRole, check_store, prepare_addresses
+
+    network = settings.section(NettyServerConfig)
+    ports: tuple[ClaimedPort, ...] = ()
+    try:
+        main, fast = ports = claim_broker_ports(network.bind_address, network.listen_port)
+        prepare_addresses(settings, main.port)
+        check_store(settings.section(MessageStoreConfig).store_path_root_dir)
+        return BrokerRole(settings, reactor, main, fast)
+    except BaseException:
+        release_all(ports)
+        raise

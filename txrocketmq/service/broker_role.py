@@ -1,0 +1,191 @@
+"""How does a broker run in a process? Ports, store, pools and remoting client around `BrokerCore`.
+
+Start: store (lock, recover), tables, ports, registration. Stop: the reverse, so that clients are sent elsewhere first, whoever
+waits for a flush is answered, and the store closes in order.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.interfaces import IListeningPort
+
+from txrocketmq.broker.config_files import ConfigFiles
+from txrocketmq.broker.core import BrokerCore, host_port
+from txrocketmq.config.load import Settings, split_addresses
+from txrocketmq.config.schema import (
+    BrokerConfig,
+    MessageStoreConfig,
+    NettyClientConfig,
+    NettyServerConfig,
+)
+from txrocketmq.errors import ConfigError, StoreError
+from txrocketmq.remoting.client import RemotingClient
+from txrocketmq.remoting.dispatch import Dispatcher
+from txrocketmq.remoting.limits import RemotingLimits
+from txrocketmq.remoting.protocol import RemotingServerFactory
+from txrocketmq.service.addresses import advertised_host
+from txrocketmq.service.pools import BlockingPool
+from txrocketmq.service.ports import ClaimedPort
+from txrocketmq.store.disk import RealDisk
+from txrocketmq.store.message_store import MessageStore
+
+_READ_THREADS = 4
+
+
+class BrokerRole:
+    """A broker as a role of a process.
+
+    :param main: the port that clients are told, claimed already.
+    :param fast: the second one.
+    :raises ConfigError: the role is not served, or the address cannot be resolved.
+    """
+
+    def __init__(
+        self, settings: Settings, reactor: Any, main: ClaimedPort, fast: ClaimedPort
+    ) -> None:
+        self._config = settings.section(BrokerConfig)
+        self._store_config = settings.section(MessageStoreConfig)
+        self._network = settings.section(NettyServerConfig)
+        self._reactor = reactor
+        self._claimed = (main, fast)
+        self._listening: list[IListeningPort] = []
+        self._is_serving = False
+        self._disk = RealDisk()
+        self._pools = {
+            "store-files": BlockingPool(reactor, "store-files", 1),
+            "store-flush": BlockingPool(reactor, "store-flush", 1),
+            "store-read": BlockingPool(reactor, "store-read", _READ_THREADS),
+            "store-queues": BlockingPool(reactor, "store-queues", 1),
+            "broker-files": BlockingPool(reactor, "broker-files", 1),
+        }
+        self._store = MessageStore(
+            self._store_config,
+            self._disk,
+            reactor,
+            pool=self._pools["store-files"],
+            flush_pool=self._pools["store-flush"],
+            read_pool=self._pools["store-read"],
+            queue_pool=self._pools["store-queues"],
+        )
+        self._client = RemotingClient(
+            reactor, limits=RemotingLimits.for_client(settings.section(NettyClientConfig))
+        )
+        self._core = BrokerCore(
+            self._config,
+            self._store_config,
+            self._store,
+            self._client,
+            reactor,
+            ConfigFiles(
+                self._disk,
+                self._pools["broker-files"],
+                os.path.join(self._store_config.store_path_root_dir, "config"),
+            ),
+            listen_port=main.port,
+            store_host=(numeric_address(self._config.broker_ip1), main.port),
+        )
+        dispatcher = Dispatcher(
+            self._core.operations,
+            self._core.handlers(),
+            reactor,
+            not_served=self._core.not_served,
+            lane_limits=self._core.lane_limits(),
+        )
+        limits = RemotingLimits.for_server(self._network)
+        self._factories = [
+            RemotingServerFactory(served, reactor, self._core.connection_listener, limits)
+            for served in (dispatcher, dispatcher.for_vip())
+        ]
+
+    async def start(self) -> str:
+        """Recover the store, listen, register."""
+        await self._store.load()
+        self._core.load()
+        self._store.start()
+        for claimed, factory in zip(self._claimed, self._factories, strict=True):
+            self._listening.append(
+                claimed.open(self._reactor, factory, self._network.server_socket_backlog)
+            )
+        self._is_serving = True
+        self._core.start()
+        return self._description()
+
+    def _description(self) -> str:
+        config, (main, fast) = self._config, self._claimed
+        servers = ";".join(split_addresses(config.namesrv_addr)) or "no name server"
+        return (
+            f"broker {config.broker_name} ({config.broker_cluster_name}, id {config.broker_id}, "
+            f"{self._store_config.broker_role}) listens on {main.text} and {fast.port}, "
+            f"is advertised as {host_port(config.broker_ip1, main.port)} to {servers}, "
+            f"store {self._store_config.store_path_root_dir}"
+        )
+
+    async def stop(self) -> None:
+        """Unregister, flush, close."""
+        if self._is_serving:
+            self._is_serving = False
+            await self._core.stop()
+        for claimed in self._claimed:
+            claimed.release()
+        for port in self._listening:
+            await maybeDeferred(port.stopListening)
+        await self._store.stop()
+        for factory in self._factories:
+            await factory.close_all("the broker stops")
+        await self._client.stop()
+        for pool in self._pools.values():
+            await pool.stop()
+        self._disk.close()
+
+
+def prepare_addresses(settings: Settings, main_port: int) -> None:
+    """Fill in what depends on this machine: absolute store paths, the addresses to advertise, the ports chosen."""
+    config = settings.section(BrokerConfig)
+    store = settings.section(MessageStoreConfig)
+    network = settings.section(NettyServerConfig)
+    config.broker_ip1 = advertised_host(config.broker_ip1, network.bind_address)
+    config.broker_ip2 = advertised_host(config.broker_ip2 or config.broker_ip1, "")
+    config.listen_port = network.listen_port = main_port
+    if not settings.is_explicit("haListenPort"):
+        store.ha_listen_port = main_port + 1
+    store.store_path_root_dir = os.path.abspath(store.store_path_root_dir)
+    if store.store_path_commit_log:
+        store.store_path_commit_log = os.path.abspath(store.store_path_commit_log)
+
+
+def check_store(root: str) -> None:
+    """See early whether the store's directory can be used: it is made, and its lock is taken and given back.
+
+    :raises StoreError: it cannot; one line.
+    """
+    disk = RealDisk()
+    try:
+        disk.makedirs(root)
+        disk.lock(f"{root}/lock").release()
+    except OSError as error:
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise StoreError(f"cannot use the store directory {root}: {reason}") from error
+    finally:
+        disk.close()
+
+
+def numeric_address(host: str) -> str:
+    """The numeric address of the advertised host: only that fits into stored records.
+
+    :raises ConfigError: the name is not known.
+    """
+    plain = host.removeprefix("[").removesuffix("]")
+    try:
+        found = socket.getaddrinfo(plain, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        reason = error.args[1] if isinstance(error, socket.gaierror) else str(error)
+        raise ConfigError(
+            f"bad configuration value brokerIP1={host}: a host that can be resolved is needed "
+            f"({reason.lower()})"
+        ) from error
+    addresses = [str(entry[4][0]) for entry in found]
+    return next((address for address in addresses if ":" not in address), addresses[0])
