@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from fakes import Asked, FakeClient
+from golden import frame_body, wire_frames
 from twisted.internet.task import Clock
 
 from txrocketmq.broker.config_files import ConfigFiles
@@ -282,3 +284,29 @@ def test_a_refusal_is_tried_again() -> None:
 def test_address_lists_with_blanks_and_doubles() -> None:
     assert name_servers(" a:1 ;;b:2; a:1;") == ["a:1", "b:2"]
     assert name_servers(None) == []
+
+
+@pytest.mark.parametrize("tag", ["reg54", "reg49"])
+def test_the_request_has_the_shape_of_the_official_one(tag: str) -> None:
+    desk = Desk(A)
+    desk.registration.start()
+    ours = desk.client.asked[0].command
+    for frame in wire_frames():
+        decoded = frame["decoded"]
+        if (
+            frame["conversation"].startswith(f"{tag}.")
+            and decoded.get("codeName") == "REGISTER_BROKER"
+            and not decoded["flag"]
+            and decoded["extFields"].get("compressed") == "false"
+        ):
+            fields = set(decoded["extFields"]) - {"heartbeatTimeoutMillis"}
+            assert fields <= set(ours.ext_fields or {})
+            assert set(ours.ext_fields or {}) - fields <= {"enableActingMaster"}
+            theirs = json.loads(frame_body(frame))
+            body = json.loads(ours.body)
+            assert body["filterServerList"] == theirs["filterServerList"] == []
+            wrapper = theirs["topicConfigSerializeWrapper"]
+            assert wrapper.keys() <= body["topicConfigSerializeWrapper"].keys()
+            break
+    else:
+        raise AssertionError("no registration was recorded")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,3 +243,36 @@ def test_changes_during_a_save_are_saved_after_it() -> None:
     table.changed()
     assert pool.run() == 2
     assert table.load() == b'{"n": 2}'
+
+
+@pytest.mark.parametrize(
+    ("line", "topic", "group"),
+    [("5.4.0", "StoreBatchCq", "CG_storeretry"), ("4.9.7", "StoreA", "CG_storeretry")],
+)
+def test_files_of_official_brokers_are_read_and_kept(line: str, topic: str, group: str) -> None:
+    disk = MemoryDisk()
+    stores = Path(__file__).resolve().parent.parent / "data" / "stores"
+    with tarfile.open(stores / f"store-{line}.tar.gz") as archive:
+        for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json"):
+            member = archive.extractfile(f"store/config/{name}")
+            assert member is not None
+            disk.replace_file(f"{CONFIG}/{name}", member.read(), False)
+    desk = Desk(disk)
+    for table in (desk.topics, desk.groups, desk.offsets):
+        table.load()
+    assert topic in desk.topics
+    assert group in desk.groups
+    assert desk.offsets.query("CG_store", "StoreA", 2) == 347
+    assert dict(desk.offsets.of_group("CG_store")) == {"StoreA": {0: 350, 1: 350, 2: 347, 3: 348}}
+    assert desk.topics.data_version.counter >= 9
+    # What we write, we and they can read again.
+    desk.topics.file.changed()
+    desk.groups.file.changed()
+    desk.offsets.save()
+    again = Desk(disk)
+    for table in (again.topics, again.groups, again.offsets):
+        table.load()
+    assert {t.topic_name: t for t in again.topics.all()} == {
+        t.topic_name: t for t in desk.topics.all()
+    }
+    assert again.offsets.to_wrapper() == desk.offsets.to_wrapper()
