@@ -116,7 +116,7 @@ class HeaderCodec(Generic[H]):
         """
         try:
             return self._decoder.decode(raw)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             try:
                 texts = text_map(raw)
             except (msgspec.MsgspecError, RecursionError) as failure:
