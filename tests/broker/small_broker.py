@@ -151,7 +151,12 @@ class SmallBroker:
     """The broker. ``settings`` are attributes of `BrokerConfig` or `MessageStoreConfig`."""
 
     def __init__(
-        self, disk: MemoryDisk | None = None, clock: Clock | None = None, **settings: Any
+        self,
+        disk: MemoryDisk | None = None,
+        clock: Clock | None = None,
+        *,
+        memory_bytes: int = 1 << 30,
+        **settings: Any,
     ) -> None:
         self.disk = disk or MemoryDisk()
         if clock is None:
@@ -185,7 +190,7 @@ class SmallBroker:
             pool=pool,
             flush_pool=pool,
             read_pool=pool,
-            memory_bytes=1 << 30,
+            memory_bytes=memory_bytes,
         )
         self.client = FakeClient()
         self.core = BrokerCore(

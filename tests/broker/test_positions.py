@@ -84,7 +84,9 @@ def test_commits_of_unknown_groups_or_topics_are_refused(broker: SmallBroker, pe
     assert answer.remark == "Topic TopicA not exist!"
 
 
-def test_a_new_group_starts_at_zero_on_a_young_queue_only(broker: SmallBroker, peer: Peer) -> None:
+def test_a_new_group_starts_at_zero_on_a_young_queue_only() -> None:
+    broker = SmallBroker(memory_bytes=100_000)
+    peer = broker.connect()
     not_found = ResponseCode.QUERY_NOT_FOUND
     peer.send()
     assert query(peer) == (0, "0")
@@ -92,14 +94,14 @@ def test_a_new_group_starts_at_zero_on_a_young_queue_only(broker: SmallBroker, p
         not_found,
         "Not found, do not set to zero, maybe this group boot first",
     )
-    # The queue's first message is too far back to be in memory.
-    broker.store.reader._memory_bytes = 100
+    # The queue's first message gets too far back to be in memory.
     for _ in range(50):
         peer.send(body=bytes(10_000))
     assert query(peer) == (
         not_found,
         "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
     )
+    broker.stop()
 
 
 def test_offsets_survive_a_restart(broker: SmallBroker) -> None:

@@ -209,6 +209,25 @@ def test_limits_of_one_answer(peer: Peer) -> None:
     assert len(peer.pull(queue_id=1, max_msg_nums=32).messages) == 1
 
 
+def test_limits_of_one_answer_far_behind_and_the_hint_to_read_elsewhere() -> None:
+    broker = SmallBroker(memory_bytes=100_000, slave_read_enable=True)
+    peer = broker.connect()
+    for _ in range(40):
+        peer.send(body=bytes(1000))
+    for _ in range(10):
+        peer.send(queue_id=1, body=bytes(10_000))
+    behind = peer.pull(max_msg_nums=32)
+    assert (len(behind.messages), behind.header.suggest_which_broker_id) == (8, 1)
+    ahead = peer.pull(queue_id=1, offset=9)
+    assert (len(ahead.messages), ahead.header.suggest_which_broker_id) == (1, 0)
+    for _ in range(3):
+        peer.send(queue_id=2, body=bytes(40_000))
+    for _ in range(10):
+        peer.send(queue_id=3, body=bytes(10_000))
+    assert len(peer.pull(queue_id=2).messages) == 1
+    broker.stop()
+
+
 def test_the_suggested_broker_follows_the_group_where_slaves_may_serve() -> None:
     broker = SmallBroker(slave_read_enable=True)
     peer = broker.connect()
