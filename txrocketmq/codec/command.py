@@ -41,6 +41,8 @@ _WORD_BYTES = 4
 _MAX_HEADER_BYTES = 0xFFFFFF
 _OWN_LANGUAGE = int(LanguageCode.PYTHON)
 _OWN_NAME = LanguageCode.PYTHON.name
+_OWN_MIDDLE = f',"language":"{_OWN_NAME}","opaque":'
+_OWN_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
 _LANGUAGE_NAMES = {int(language): language.name for language in LanguageCode}
 _LANGUAGE_CODES = {language.name: int(language) for language in LanguageCode}
 
@@ -364,9 +366,11 @@ def encode_reply(
             if ext_fields:
                 members = _more_members(members, ext_fields)
             head = (
-                f'{{"code":{code},"extFields":{{{members}}},"flag":{flag},"language":"{_OWN_NAME}","opaque":{opaque}'
-                f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
+                f'{{"code":{code},"extFields":{{{members}}},"flag":{flag}{_OWN_MIDDLE}{opaque}{_OWN_END}'
             ).encode("utf-8", "replace")
+            if isinstance(body, bytes) and len(head) <= _MAX_HEADER_BYTES:
+                start = _pack_start(_WORD_BYTES + len(head) + len(body), len(head)) + head
+                return [start, body] if body else [start]
     else:
         entries = _binary_map(header, ext_fields)
         head = _binary_head(code, _OWN_LANGUAGE, CURRENT_VERSION, opaque, flag, remark, entries)

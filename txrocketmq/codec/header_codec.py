@@ -6,7 +6,7 @@ Stands for the reflection in the official ``RemotingCommand`` (``makeCustomHeade
 * reading: msgspec in lax mode reads the JSON object, or the string map, straight into the struct. Where that fails, each field is
   looked at by itself; this either succeeds (a plus sign, a number where text is wanted) or names the field that is wrong.
 * writing: one f-string makes the members of ``extFields``, or one join makes the entries of the binary map. Fields that are None
-  are left out; order is the official one of declaration, inherited fields last.
+  are left out. No reader minds the order: the official one is that of a Java hash map, or of declaration.
 """
 
 from __future__ import annotations
@@ -157,17 +157,18 @@ class HeaderCodec(Generic[H]):
 
 
 def _fields_of(cls: type[Header]) -> tuple[_Field, ...]:
-    """The fields of a class in the official order: its own as declared, then those of its ancestors."""
+    """The fields of a class: those that are always there, then optional ones; each part as declared, inherited ones last."""
     declared = {info.name: info for info in msgspec.structs.fields(cls)}
     order: dict[str, str] = {}
     for ancestor in cls.__mro__:
         for name, annotation in get_annotations(ancestor).items():
             order.setdefault(name, annotation)
-    return tuple(
+    fields = [
         _Field(name, annotation, declared[name])
         for name, annotation in order.items()
         if name in declared
-    )
+    ]
+    return tuple(sorted(fields, key=lambda field: field.optional))
 
 
 def _json_writer(fields: tuple[_Field, ...]) -> Callable[[Any], str]:
@@ -195,7 +196,8 @@ def _json_writer(fields: tuple[_Field, ...]) -> Callable[[Any], str]:
 def _binary_writer(fields: tuple[_Field, ...]) -> Callable[[Any], bytes]:
     """Generate the writer of binary map entries."""
     constants: dict[str, Any] = {"size": _pack_value_length, "TRUE": b"true", "FALSE": b"false"}
-    source = ["def generated(h):", "  parts = []"]
+    always: list[str] = []
+    source: list[str] = []
     for index, field in enumerate(fields):
         value = f"h.{field.attribute}"
         if field.kind == "str":
@@ -204,14 +206,20 @@ def _binary_writer(fields: tuple[_Field, ...]) -> Callable[[Any], bytes]:
             content = f"TRUE if {value} else FALSE"
         else:
             content = f"b'%d' % {value}"
-        indent = "  "
-        if field.optional:
-            source.append(f"  if {value} is not None:")
-            indent = "    "
         key = field.wire.encode()
         constants[f"k{index}"] = _pack_key_length(len(key)) + key
-        source += [f"{indent}v = {content}", f"{indent}parts += (k{index}, size(len(v)), v)"]
-    source.append("  return b''.join(parts)")
+        if field.optional:
+            source += [
+                f"  if {value} is not None:",
+                f"    v = {content}",
+                f"    parts += (k{index}, size(len(v)), v)",
+            ]
+        else:
+            always.append(f"k{index}, size(len(v{index})), v{index}")
+            source.append(f"  v{index} = {content}")
+    # Fields that are always there come first.
+    source.insert(len(always), f"  parts = [{', '.join(always)}]")
+    source = ["def generated(h):", *source, "  return b''.join(parts)"]
     return _generate(source, constants)  # type: ignore[no-any-return]
 
 
