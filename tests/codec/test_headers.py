@@ -342,6 +342,34 @@ def test_values_are_read_as_java_reads_them() -> None:
     assert header.queue_offset == -(2**63)
 
 
+number_texts = st.one_of(
+    st.integers(-(2**70), 2**70).map(str),
+    st.sampled_from(
+        ["", "+1", "-0", "007", "1.0", "1e3", "null", "true", "0x1", "1_0", "--1", "+"]
+    ),
+    st.text(max_size=4),
+)
+
+
+@given(st.dictionaries(st.sampled_from([*GOOD_PULL, "maxMsgBytes", "lo"]), number_texts))
+def test_any_texts_are_taken_or_refused_alike_in_both_serializations(texts: dict[str, str]) -> None:
+    texts = {wire: text for wire, text in texts.items() if text}  # an empty one has no binary form
+
+    def verdict(command: RemotingCommand) -> object:
+        try:
+            return command.decode_header(headers.PullMessageRequestHeader)
+        except HeaderError as refused:
+            return refused.field, refused.reason
+
+    found = verdict(request({**GOOD_PULL, **texts}))
+    assert found == verdict(request({**GOOD_PULL, **texts}, serialize_type=1))
+    # A field that the quick way refuses ("+7") does not change what the others may hold.
+    slowly = verdict(request({**GOOD_PULL, "sysFlag": "+7", **texts}))
+    if isinstance(found, headers.PullMessageRequestHeader) and "sysFlag" not in texts:
+        found.sys_flag = 7
+    assert slowly == found
+
+
 def test_a_null_for_a_field_with_an_initial_value_leaves_that_value() -> None:
     header = request(
         {"topic": "t", "queueId": "1", "committed": None},

@@ -313,6 +313,11 @@ def _decode_binary(frame: bytes, end: int) -> RemotingCommand:
     )
     if stop != end:
         raise ProtocolError(f"the header holds {end - stop} bytes after its map")
+    texts = None
+    if raw:
+        texts = _parse_pairs(raw)
+        if not all(texts.values()):
+            texts = _read_map(raw)
     return RemotingCommand(
         code,
         language,
@@ -323,16 +328,14 @@ def _decode_binary(frame: bytes, end: int) -> RemotingCommand:
         _ROCKETMQ,
         frame[end:],
         raw or None,
-        _read_map(raw) if raw else None,
+        texts,
     )
 
 
 def _read_map(raw: bytes | msgspec.Raw) -> dict[str, str]:
     if isinstance(raw, bytes):
-        pairs = _parse_pairs(raw)
-        if all(pairs.values()):
-            return pairs
-        return {key: value for key, value in pairs.items() if value}  # an empty value means none
+        # An empty value means none.
+        return {key: value for key, value in _parse_pairs(raw).items() if value}
     try:
         return text_map(raw)
     except (msgspec.MsgspecError, RecursionError) as failure:
