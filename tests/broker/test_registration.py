@@ -281,6 +281,21 @@ def test_a_refusal_is_tried_again() -> None:
     assert desk.registration.reachable() == [A]
 
 
+def test_a_name_server_that_starts_a_moment_later_is_not_kept_waiting() -> None:
+    desk = Desk(A)
+    desk.client.behaviour[A] = Asked.fail
+    desk.registration.start()
+    times = []
+    for tenth in range(1, 301):
+        before = len(desk.client.asked)
+        desk.clock.advance(0.1)
+        if len(desk.client.asked) > before:
+            times.append(tenth / 10)
+    assert times[:4] == pytest.approx([0.1, 0.3, 0.7, 1.5], abs=0.4)
+    # Then ever later, with the periods at 10 s and after in between.
+    assert len(times) < 15
+
+
 def test_address_lists_with_blanks_and_doubles() -> None:
     assert name_servers(" a:1 ;;b:2; a:1;") == ["a:1", "b:2"]
     assert name_servers(None) == []

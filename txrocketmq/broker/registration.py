@@ -3,7 +3,7 @@
 Stands for the registration half of ``BrokerController`` and for ``BrokerOuterAPI``. Every name server is served by itself::
 
     idle --period, change, retry--> asking --answer--> idle
-                                      |--no answer---> idle, retry in five seconds
+                                      |--no answer---> idle, retry soon, then ever later, five seconds at most
       a change while asking is announced when the answer came; a dead name server delays nobody else
 
 A large table is not sent whole for each new topic: a name server that still holds the version last announced to it gets the changed
@@ -46,7 +46,8 @@ from txrocketmq.model.route import QueueData, TopicRouteData
 from txrocketmq.model.topic import DataVersion, TopicConfig
 
 FIRST_PERIOD_MS = 10_000
-RETRY_MS = 5_000
+FIRST_RETRY_MS, RETRY_MS = 100, 5_000
+"""Broker and name server are often started together: the broker must not wait long for one that is a moment late."""
 SHORTEST_PERIOD_MS, LONGEST_PERIOD_MS = 10_000, 60_000
 REQUEST_TIMEOUT_MS = 3_000
 MAX_BODY_BYTES = 15 * 1024 * 1024
@@ -101,6 +102,7 @@ class Registration:
         self._ha_address = ha_address
         self._servers: dict[str, NameServer] = {}
         self._is_running = False
+        self._retry_ms = FIRST_RETRY_MS
         self._period_call: IDelayedCall | None = None
         self._retry_call: IDelayedCall | None = None
         self._change_call: IDelayedCall | None = None
@@ -185,7 +187,8 @@ class Registration:
         if not self._is_running:
             return
         if server.is_reachable is False and self._retry_call is None:
-            self._retry_call = self._clock.callLater(RETRY_MS / 1000, self._retry)
+            self._retry_call = self._clock.callLater(self._retry_ms / 1000, self._retry)
+            self._retry_ms = min(2 * self._retry_ms, RETRY_MS)
         if server.wants_more:
             server.wants_more = False
             if server.is_reachable:
@@ -217,6 +220,7 @@ class Registration:
         else:
             if not server.is_reachable:
                 self._log.info("registered at name server {address}", address=server.address)
+                self._retry_ms = FIRST_RETRY_MS
             server.is_reachable = True
 
     async def _inform_or_fail(self, server: NameServer, force: bool) -> None:

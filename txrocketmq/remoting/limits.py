@@ -45,7 +45,7 @@ class RemotingLimits:
     close_grace_s: float = 5
     """Seconds that a closed connection may take to get rid of its unsent bytes before it is cut."""
 
-    backoff_first_s: float = 0.5
+    backoff_first_s: float = 0.1
     """Longest wait after the first failed attempt to connect; doubles with each further one."""
 
     backoff_max_s: float = 10
