@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -19,9 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 INTEROP = ROOT / "interop"
 LINES = ("5.4.0", "4.9.7")
 MAX_JVMS = 3
+PUPPET = ("org.txrocketmq.interop.Puppet",)
 
-# What official start scripts pass on a modern JDK, then what keeps a process small and quick to start.
-_FLAGS = (
+#: What official start scripts pass on a modern JDK.
+_ACCESS_FLAGS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -29,6 +30,9 @@ _FLAGS = (
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/java.util=ALL-UNNAMED",
     "-Djava.security.manager=allow",
+)
+#: What keeps a process small and quick to start.
+SMALL_FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Xshare:auto",
@@ -89,9 +93,20 @@ class JvmSlots:
 
 
 class JavaProcess:
-    """A running puppet process and its private home; the pipes are for `puppet.Puppet`."""
+    """A running Java process and its private home; the pipes of the puppet's are for `puppet.Puppet`.
 
-    def __init__(self, line: str, properties: Mapping[str, str], log_level: str = "WARN") -> None:
+    :param flags: of the JVM: heap, collector, compiler.
+    :param main: the class to run, and its arguments.
+    """
+
+    def __init__(
+        self,
+        line: str,
+        properties: Mapping[str, str],
+        log_level: str = "WARN",
+        flags: Sequence[str] = SMALL_FLAGS,
+        main: Sequence[str] = PUPPET,
+    ) -> None:
         jars = INTEROP / "lib" / line
         classes = INTEROP / "target" / line / "classes"
         if not (INTEROP / "target" / line / ".done").exists():
@@ -111,8 +126,9 @@ class JavaProcess:
             "java.net.preferIPv4Stack": "true",
             **properties,
         }
-        command = ["java", *_FLAGS, *(f"-D{key}={value}" for key, value in settings.items())]
-        command += ["-cp", f"{classes}:{jars}/*", "org.txrocketmq.interop.Puppet"]
+        command = ["java", *_ACCESS_FLAGS, *flags]
+        command += [f"-D{key}={value}" for key, value in settings.items()]
+        command += ["-cp", f"{classes}:{jars}/*", *main]
         environment = {key: value for key, value in os.environ.items() if key != "NAMESRV_ADDR"}
         environment["ROCKETMQ_HOME"] = str(self.home)
         with self.screen_file.open("wb") as screen:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import IO, Any
 
-from .jvm import JavaProcess, JvmSlots
+from .jvm import SMALL_FLAGS, JavaProcess, JvmSlots
 
 START_TIMEOUT_S = 60.0
 #: Added to an operation's own time limit before Python gives up on its answer.
@@ -41,6 +41,7 @@ class Puppet:
         serialize: str = "JSON",
         properties: Mapping[str, str] | None = None,
         log_level: str = "WARN",
+        flags: Sequence[str] = SMALL_FLAGS,
     ) -> None:
         self.line = line
         self.serialize = serialize
@@ -51,7 +52,7 @@ class Puppet:
         self._pending: dict[int, tuple[str, Future[Any]]] = {}
         slots.take(self)
         self._java = JavaProcess(
-            line, {"rocketmq.serialize.type": serialize, **(properties or {})}, log_level
+            line, {"rocketmq.serialize.type": serialize, **(properties or {})}, log_level, flags
         )
         hello: Future[Any] = Future()
         self._pending[0] = ("start", hello)

@@ -51,6 +51,7 @@ public final class Puppet {
         new LitePullConsumers().register(puppet.operations);
         new Admin().register(puppet.operations);
         new Servers().register(puppet.operations);
+        new Load().register(puppet.operations);
         puppet.serve();
         // Clients left open have threads of their own; whoever held the other end is gone.
         Runtime.getRuntime().halt(0);
