@@ -1,4 +1,4 @@
-"""Do the real disk and the memory disk keep the contract of `IDisk` and `IMapping`? One suite, two providers."""
+"""Do all disks keep the contract of `IDisk` and `IMapping`? One suite; three providers: real, in memory, simulated."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from txrocketmq.errors import StoreError, StoreLockedError
 from txrocketmq.interfaces import IDisk, IMapping
 from txrocketmq.store.disk import PAGE_BYTES, RealDisk
 from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.simdisk import SimulatedDisk
 
 SIZE = 16 * PAGE_BYTES
 
@@ -30,10 +32,13 @@ class Place:
     root: str
 
 
-@pytest.fixture(params=["real", "memory"])
+@pytest.fixture(params=["real", "memory", "simulated"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "memory":
         yield Place(MemoryDisk(), "/store")
+        return
+    if request.param == "simulated":
+        yield Place(SimulatedDisk(Random(0)), "/store")
         return
     disk = RealDisk(fd_limit=4)
     yield Place(disk, str(tmp_path))
