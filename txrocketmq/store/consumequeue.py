@@ -181,10 +181,20 @@ class ConsumeQueue:
         """Find the queue's files and its last unit."""
         self.units.load(disk)
         self.min_index = self.units.first_index
-        self._set_end(cache)
+        self._set_end(self._unit_on_disk(disk, self.units.end_index - 1))
 
-    def _set_end(self, cache: BlockCache) -> None:
-        last = self.unit(cache, self.units.end_index - 1)
+    def _unit_on_disk(self, disk: IDisk, index: int) -> Unit | None:
+        """As `unit`, past the cache: at the start one unit each of very many queues is looked at."""
+        units = self.units
+        if not units.first_index <= index < units.written_index:
+            return None
+        data = units.read_files(disk, index, index + 1)
+        if len(data) < CQ_UNIT_BYTES:
+            return None
+        unit: Unit = CQ_UNIT.unpack(data)
+        return unit
+
+    def _set_end(self, last: Unit | None) -> None:
         if last is None or last[1] == CQ_FILLER_SIZE:
             self.max_physical_offset = -1
         else:
@@ -227,11 +237,14 @@ class ConsumeQueue:
         cache.forget(units.directory)
         units.cut(disk, low)
         self.min_index = min(self.min_index, low)
-        self._set_end(cache)
+        self._set_end(self.unit(cache, low - 1))
         return True
 
     def correct_min(self, cache: BlockCache, min_physical_offset: int) -> None:
         """Move the smallest readable offset past the messages that the log no longer holds."""
+        first = self._unit_on_disk(cache.disk, self.min_index)
+        if first is not None and first[0] >= min_physical_offset and first[1] != CQ_FILLER_SIZE:
+            return
         low = self._first_index_where(
             cache, self.min_index, lambda unit: unit[0] >= min_physical_offset
         )

@@ -5,8 +5,8 @@ the local time of its creation (``yyyyMMddHHmmssSSS``), its entries are in log o
 its blocks allocated ahead by the pool; entries that come while a new file or more blocks are being made wait in memory.
 
 Crash story: after an unclean stop a file whose end time is younger than the checkpoint's index time is deleted, as
-officially, and what recovery reads again of the log is indexed again. Trouble with an index never affects sends: entries are
-lost, which is logged once and counted.
+officially, and so is one that is not full (its header may not have reached the disk). What recovery reads again of the log
+is indexed again. Trouble with an index never affects sends: entries are lost, which is logged once and counted.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class IndexService:
     def load(self, clean: bool) -> None:
         """Open the files (start-up only). What cannot be read is set aside: an index may be incomplete.
 
-        :param clean: the last stop was orderly; else files younger than the checkpoint says are deleted.
+        :param clean: the last stop was orderly; else files that may be incomplete are deleted.
         """
         for name in self._disk.listdir(self._directory):
             if not name.isdigit():
@@ -322,7 +322,8 @@ class IndexService:
                 )
                 continue
             file.load_header(self._disk.read_at(file.path, 0, INDEX_HEADER_BYTES))
-            if not clean and file.end_timestamp_ms > self._checkpoint.index_msg_timestamp_ms:
+            unsafe = file.end_timestamp_ms > self._checkpoint.index_msg_timestamp_ms
+            if not clean and (unsafe or not file.is_full):
                 self.log.info("index file {path} is made again from the log", path=file.path)
                 self._disk.remove(file.path)
                 continue
@@ -330,7 +331,9 @@ class IndexService:
                 file.count = file.max_entries
             self.files.append(file)
         if self.files:
-            self.end_offset = self.files[-1].end_offset
+            last = self.files[-1]
+            if last.count > 1 or last.end_offset > 0:
+                self.end_offset = last.end_offset
             if not self.files[-1].is_full:
                 self._use_now(self.files[-1])
 

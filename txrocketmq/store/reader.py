@@ -237,8 +237,8 @@ class StoreReader:
             result.index_last_update_timestamp = timestamp
             result.index_last_update_offset = end_offset
             found = []
-            offsets.sort()
-            for position, offset in enumerate(offsets):
+            # Two keys of one message may have the same hash.
+            for position, offset in enumerate(sorted(set(offsets))):
                 record = self.look_message_bytes(offset, 0)
                 if record is None:
                     continue

@@ -13,7 +13,10 @@ A torn or stale end is cut by recovery, which knows up to which log offset the u
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from txrocketmq.codec.storefiles import SIZE_FIELD, SIZE_FIELD_POSITION
 from txrocketmq.errors import StoreError
@@ -37,24 +40,48 @@ class ColdRead(Exception):
         self.reads = reads
 
 
-def write_units(disk: IDisk, writes: list[FileWrite], sync: bool) -> None:
+def write_units(
+    disk: IDisk, writes: list[FileWrite], sync: bool, unsynced: Iterable[str] = ()
+) -> None:
     """Carry out writes of any number of queues (blocking; pool only).
 
     :param sync: also force them to the device, so that a checkpoint may count on them.
+    :param unsynced: files that were cut earlier (`UnitLog.unsynced`) and have to be forced too.
     """
     paths: dict[str, None] = {}
+    directories: dict[str, None] = {}
     for path, position, data, file_bytes in writes:
-        if position == 0:
+        is_new = position == 0
+        if not is_new:
+            try:
+                disk.write_at(path, position, data)
+            except FileNotFoundError:
+                is_new = True
+        if is_new:
             disk.create(path, file_bytes)
-        try:
             disk.write_at(path, position, data)
-        except FileNotFoundError:
-            disk.create(path, file_bytes)
-            disk.write_at(path, position, data)
+            directories.update(dict.fromkeys(_directories(path)))
         paths[path] = None
     if sync:
+        for path in unsynced:
+            paths[path] = None
+            directories.update(dict.fromkeys(_directories(path)))
+        # All files before all directories: one commit of the file system's journal covers most of the calls.
         for path in paths:
-            disk.sync_file(path)
+            with contextlib.suppress(FileNotFoundError):
+                disk.sync_file(path)
+        for directory in directories:
+            with contextlib.suppress(FileNotFoundError):
+                disk.sync_directory(directory)
+
+
+def _directories(path: str) -> list[str]:
+    """Directories whose entries lead to a queue's file: queue id, topic, kind of queue, store."""
+    found = []
+    for _ in range(4):
+        path = os.path.dirname(path)
+        found.append(path)
+    return found
 
 
 class BlockCache:
@@ -109,6 +136,7 @@ class UnitLog:
     :ivar tail: the bytes of units ``tail_index`` up to ``end_index``.
     :ivar written_index: units below it are in the files (not necessarily synced).
     :ivar dirty: on its owner's list of rows to be written.
+    :ivar unsynced: files that `cut` changed or deleted; a power failure may undo that until they are forced to the device.
     """
 
     __slots__ = (
@@ -120,6 +148,7 @@ class UnitLog:
         "tail",
         "tail_index",
         "unit_bytes",
+        "unsynced",
         "written_index",
     )
 
@@ -129,6 +158,7 @@ class UnitLog:
         self.file_bytes = file_bytes
         self.first_index = 0
         self.dirty = False
+        self.unsynced: tuple[str, ...] = ()
         self._reset(0)
 
     def _reset(self, index: int) -> None:
@@ -287,6 +317,7 @@ class UnitLog:
         What is cut must not be found again by the next start, so the rest of the file becomes zero.
         """
         position = index * self.unit_bytes
+        unsynced = set(self.unsynced)
         for name in disk.listdir(self.directory):
             if not name.isdigit():
                 continue
@@ -295,6 +326,10 @@ class UnitLog:
                 disk.remove(path)
             elif offset + self.file_bytes > position:
                 disk.zero_from(path, position - offset)
+            else:
+                continue
+            unsynced.add(path)
+        self.unsynced = tuple(sorted(unsynced))
         if index <= self.first_index:
             self.first_index = index - index % (self.file_bytes // self.unit_bytes)
         if index >= self.tail_index:
