@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
+from collections.abc import Collection
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -109,10 +111,12 @@ class SendRun:
         assert done >= at_least, f"only {done} of {at_least} messages were tried in time"
 
     def join(self, timeout_ms: int = 2 * PATIENCE_MS) -> SendReport:
-        """Wait for the end of the run."""
-        return SendReport(
+        """Wait for the end of the run. AssertionError when a message failed for good."""
+        report = SendReport(
             self._puppet.call("producer.send_join", job=self._job, timeout_ms=timeout_ms)
         )
+        assert not report.errors, f"{len(report.errors)} sends failed: {report.errors[:3]}"
+        return report
 
 
 class Producer(_Client):
@@ -169,6 +173,17 @@ class PushConsumer(_Client):
         """Wait until that many different messages came or the time is over; how many did."""
         received: int = self._ask("wait", at_least=at_least, timeout_ms=timeout_ms)
         return received
+
+    def wait_for_all(self, due: Collection[int]) -> list[Row]:
+        """Wait until all of these sequence numbers came, whatever else did, or the time is over; all that came."""
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        at_least = len(due)
+        while True:
+            received = self.wait(at_least, 1_000)
+            rows = self.rows()
+            if set(due) <= {row.seq for row in rows} or time.monotonic() > deadline:
+                return rows
+            at_least = received + 1
 
     def rows(self) -> list[Row]:
         """All that came, in order of receipt."""

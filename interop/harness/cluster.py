@@ -335,7 +335,7 @@ class OfficialCluster(Cluster):
         return "" if self._host is None else self._host.tail(lines)
 
 
-def start_cluster(
+def make_cluster(
     provider: str,
     slots: JvmSlots,
     name_servers: int = 1,

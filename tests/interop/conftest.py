@@ -12,7 +12,7 @@ import pytest
 
 from interop.harness.cell import Cell
 from interop.harness.clients import Admin
-from interop.harness.cluster import Cluster, start_cluster
+from interop.harness.cluster import Cluster, make_cluster
 from interop.harness.columns import Column, chosen_columns
 from interop.harness.jvm import JvmSlots
 from interop.harness.puppet import PuppetPool
@@ -56,7 +56,7 @@ def cluster(
     if column.servers not in clusters:
         while clusters:
             clusters.popitem()[1].close()
-        fresh = start_cluster(column.servers, jvm_slots)
+        fresh = make_cluster(column.servers, jvm_slots)
         clusters[column.servers] = fresh.__enter__()
         Admin(puppets.get(column.line, column.serialize), fresh.namesrv).wait_broker(
             fresh.broker_name

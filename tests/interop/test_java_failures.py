@@ -9,7 +9,7 @@ import pytest
 from interop.harness import checks
 from interop.harness.cell import Cell
 from interop.harness.clients import Admin, Producer, PushConsumer
-from interop.harness.cluster import start_cluster
+from interop.harness.cluster import make_cluster
 from interop.harness.jvm import JvmSlots
 
 pytestmark = pytest.mark.java
@@ -46,7 +46,7 @@ class TestBrokerRestart:
                 report = run.join()
                 consumer.wait(cell.count)
                 rows = consumer.rows()
-        assert not report.errors
+        cell.admin.wait_broker(cell.cluster.broker_name)
         checks.bodies_are_whole(rows, cell.seed, SIZE)
         checks.nothing_is_lost(rows, range(cell.count))
         checks.each_is_where_it_was_said(rows, report.sent)
@@ -79,7 +79,7 @@ class TestTwoNameServers:
     """Name servers know nothing of one another; clients and broker go on with the one that is left."""
 
     def test_one_is_killed_in_the_middle(self, cell: Cell, jvm_slots: JvmSlots) -> None:
-        with start_cluster(cell.column.servers, jvm_slots, name_servers=2) as cluster:
+        with make_cluster(cell.column.servers, jvm_slots, name_servers=2) as cluster:
             cell.cluster = cluster
             admin = Admin(cell.puppet, cluster.namesrv)
             for one in cluster.namesrv.split(";"):
