@@ -344,7 +344,8 @@ class IndexService:
 
     def _use_now(self, file: IndexFile) -> None:
         try:
-            file.attach(self._map(file, file.count, create=not self._disk.exists(file.path)))
+            end = file.blocks_for(file.count) + AHEAD_BYTES
+            file.attach(_room(self._disk, file.path, file.size, end, None))
         except (OSError, StoreError) as error:
             self._note_failure(error)
         self._current = file
@@ -428,16 +429,20 @@ class IndexService:
             if current.put_limit >= current.max_entries:
                 return
             file, mapping = current, current.mapping
+            end = file.blocks_for(file.put_limit) + AHEAD_BYTES
         else:
             file, mapping = self._next_file(), None
+            end = file.blocks_for(file.count) + AHEAD_BYTES
         if self._blocking:
             try:
-                self._room_made(self._work(file, mapping), file)
+                self._room_made(_room(self._disk, file.path, file.size, end, mapping), file)
             except (OSError, StoreError) as error:
                 self._note_failure(error)
             return
         self._working = True
-        job: Deferred[IMapping] = self._pool.submit(self._work, file, mapping)
+        job: Deferred[IMapping] = self._pool.submit(
+            _room, self._disk, file.path, file.size, end, mapping
+        )
         job.addCallback(self._room_made, file)
         job.addErrback(self._room_failed)
         job.addBoth(self._room_over)
@@ -452,22 +457,6 @@ class IndexService:
             if name <= last:
                 name = str(int(last) + 1)
         return self._new_file(name)
-
-    def _work(self, file: IndexFile, mapping: IMapping | None) -> IMapping:
-        """Pool: allocate more blocks, or make and map a new file."""
-        if mapping is None:
-            return self._map(file, file.count, create=True)
-        mapping.allocate(file.blocks_for(file.put_limit) + AHEAD_BYTES)
-        return mapping
-
-    def _map(self, file: IndexFile, entries: int, create: bool) -> IMapping:
-        mapping = self._disk.map(file.path, file.size, create)
-        try:
-            mapping.allocate(file.blocks_for(entries) + AHEAD_BYTES)
-        except OSError:
-            mapping.close()
-            raise
-        return mapping
 
     def _room_made(self, mapping: IMapping, file: IndexFile) -> None:
         if file.mapping is None:
@@ -573,6 +562,20 @@ class IndexService:
             return succeed(None)
         job: Deferred[None] = self._pool.submit(_remove_all, self._disk, doomed)
         return job.addErrback(self._stop_failed)
+
+
+def _room(disk: IDisk, path: str, size: int, end: int, mapping: IMapping | None) -> IMapping:
+    """Pool: allocate a file's blocks up to ``end``; map it first, and make it, where that was not done."""
+    if mapping is not None:
+        mapping.allocate(end)
+        return mapping
+    mapping = disk.map(path, size, True)
+    try:
+        mapping.allocate(end)
+    except OSError:
+        mapping.close()
+        raise
+    return mapping
 
 
 def _sync_and_close(mappings: list[IMapping]) -> None:
