@@ -1,8 +1,8 @@
 """How is one configuration key declared, read from text and written back?
 
 A configuration class is an attrs class whose attributes are made by `flag`, `int32`, `int64`, `number`, `text` and
-`choice`: snake_case attribute, official name on the outside, Java type, official default, a help text, and whether
-txrocketmq acts on it. Everything else (files, command line, reference page) reads these declarations.
+`choice`: snake_case attribute, official name on the outside, Java type, official default, a help text. When
+a change takes effect is told in `txrocketmq.config.effects`. Everything else (files, command line, reference page) reads these declarations.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from txrocketmq.config.effects import Effect, effect_of
 from txrocketmq.errors import ConfigError
 
 _METADATA_KEY = "txrocketmq.key"
@@ -47,7 +48,6 @@ class KeySpec:
     :ivar java_type: ``int``, ``long``, ``double``, ``boolean``, ``String`` or the enum's name.
     :ivar default: the official default, or a `Computed`.
     :ivar help: one or two sentences for the operator.
-    :ivar acts: whether txrocketmq does something with the value.
     :ivar important: whether ``-m`` prints it.
     :ivar low: smallest number allowed.
     :ivar high: largest number allowed.
@@ -60,11 +60,20 @@ class KeySpec:
     java_type: str
     default: object
     help: str
-    acts: bool
     important: bool
     low: int
     high: int
     choices: tuple[str, ...]
+
+    @property
+    def effect(self) -> Effect:
+        """When a change of the key acts."""
+        return effect_of(self.name)
+
+    @property
+    def acts(self) -> bool:
+        """Whether txrocketmq does something with the value."""
+        return self.effect is not Effect.NONE
 
     def parse(self, raw: str) -> object:
         """The value that a text stands for.
@@ -112,7 +121,6 @@ def _key(default: object, java_type: str, help_text: str, **options: Any) -> Any
         "java_type": java_type,
         "default": default,
         "help": help_text,
-        "acts": options.pop("acts", False),
         "important": options.pop("important", False),
         "low": options.pop("low", bounds[0]),
         "high": options.pop("high", bounds[1]),

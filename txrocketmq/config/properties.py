@@ -40,6 +40,34 @@ def format_properties_file(entries: Mapping[str, str]) -> bytes:
     return "".join(lines).encode("ascii")
 
 
+def merge_properties_file(data: bytes, changes: Mapping[str, str]) -> bytes:
+    """A file with some entries changed or added; comments and all other lines stay as they are.
+
+    A changed entry stands where the old one stood; others with the same key are dropped, since the last would win.
+    """
+    left = dict(changes)
+    kept: list[bytes] = []
+    pending: list[bytes] = []
+    for raw in data.splitlines(keepends=True):
+        pending.append(raw)
+        line = raw.rstrip(b"\r\n")
+        begins = line.lstrip(_BLANKS.encode())
+        is_comment = len(pending) == 1 and (not begins or begins[:1] in (b"#", b"!"))
+        if not is_comment and (len(line) - len(line.rstrip(b"\\"))) % 2 == 1:
+            continue
+        block, pending = pending, []
+        key = None if is_comment else next(iter(parse_properties_file(b"".join(block))), None)
+        if key in changes:
+            if key in left:
+                kept.append(format_properties_file({key: left.pop(key)}))
+            continue
+        kept += block
+    kept += pending
+    if kept and left and not kept[-1].endswith(b"\n"):
+        kept.append(b"\n")
+    return b"".join(kept) + format_properties_file(left)
+
+
 def _logical_lines(text: str) -> Iterator[str]:
     pending = ""
     going_on = False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from txrocketmq.config.effects import Effect
 from txrocketmq.config.keys import Computed, KeySpec, format_value, keys_of
 from txrocketmq.config.schema import (
     BrokerConfig,
@@ -33,9 +34,15 @@ Defaults of a process differ from those of the tables in a few places:
 * The all-in-one keeps everything below `./store`, the name server's files in `./store/namesrv`.
 * A master has `brokerId` 0 whatever is set, as officially.
 
-The column *acts* says whether txrocketmq does something with the key. The others are accepted, kept and shown, so that
-official files load unchanged; setting one to something else than its default is reported at the start.
+The column *acts* says when txrocketmq does something with the key: `at once` also after a change at run time
+(`updateBrokerConfig`, `updateNamesrvConfig`), `at start` after a restart only, `no` never. The last ones are accepted, kept and
+shown, so that official files load unchanged; setting one to something else than its default is reported at the start.
+
+A change at run time is written back to the file given with `-c`, or, without one, to `config/broker.properties` in the store,
+which is read at the next start before the environment. Keys of `configBlackList` cannot be changed at run time.
 """
+
+_ACTS = {Effect.AT_ONCE: "at once", Effect.AT_START: "at start", Effect.NONE: "no"}
 
 _SECTIONS = (
     (BrokerConfig, "Broker: BrokerConfig"),
@@ -60,7 +67,7 @@ def configuration_reference() -> str:
 def _row(spec: KeySpec) -> str:
     mark = " *" if spec.important else ""
     kind = " \\| ".join(spec.choices) or spec.java_type
-    acts = "yes" if spec.acts else "no"
+    acts = _ACTS[spec.effect]
     return f"| `{spec.name}`{mark} | {kind} | {_default(spec)} | {acts} | {spec.help} |\n"
 
 

@@ -1,0 +1,112 @@
+"""When does a key act: at once when it is changed at run time, or only when the process starts?
+
+Keys that neither set names have no effect here; they are accepted, kept and shown. A test compares both sets with the places that
+read the attributes, so a key that begins to act has to be put into one of them.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Effect(enum.Enum):
+    """What changing a key at run time does."""
+
+    AT_ONCE = "acts at once"
+    AT_START = "needs a restart"
+    NONE = "has no effect here"
+
+
+AT_START = frozenset(
+    {
+        # Who the process is and where it listens.
+        *(
+            "bindAddress",
+            "listenPort",
+            "haListenPort",
+            "brokerIP1",
+            "brokerIP2",
+            "isInBrokerContainer",
+        ),
+        *("brokerName", "brokerClusterName", "brokerId", "brokerRole", "enableSlaveActingMaster"),
+        # Topics that are made at the start.
+        *("brokerTopicEnable", "clusterTopicEnable", "defaultTopicQueueNums", "msgTraceTopicName"),
+        *("reviveQueueNum", "traceTopicEnable"),
+        # Files and their sizes.
+        *("storePathRootDir", "storePathCommitLog", "mappedFileSizeCommitLog"),
+        *("mappedFileSizeConsumeQueue", "mapperFileSizeBatchConsumeQueue", "maxHashSlotNum"),
+        *("maxIndexNum", "checkCRCOnRecover", "messageIndexSafe", "timerWheelEnable"),
+        *("kvConfigPath", "configStorePath", "brokerConfigPath"),
+        # Links, and the bounds of their queues.
+        *(
+            "clientAsyncSemaphoreValue",
+            "clientChannelMaxIdleTimeSeconds",
+            "clientCloseSocketIfTimeout",
+        ),
+        *("connectTimeoutMillis", "maxReconnectIntervalTimeSeconds", "writeBufferHighWaterMark"),
+        *("serverChannelMaxIdleTimeSeconds", "serverSocketBacklog", "sendThreadPoolQueueCapacity"),
+        *("adminBrokerThreadPoolQueueCapacity", "clientManagerThreadPoolQueueCapacity"),
+        *("consumerManagerThreadPoolQueueCapacity", "heartbeatThreadPoolQueueCapacity"),
+        *("queryThreadPoolQueueCapacity", "flushConsumerOffsetInterval"),
+    }
+)
+"""Keys that are read when the process starts."""
+
+AT_ONCE = frozenset(
+    {
+        # Registration.
+        *("namesrvAddr", "brokerPermission", "compressedRegister", "enableSingleTopicRegister"),
+        *("enableSplitRegistration", "splitRegistrationSize", "forceRegister"),
+        *("registerBrokerTimeoutMills", "registerNameServerPeriod", "brokerNotActiveTimeoutMillis"),
+        # Topics, groups and clients.
+        *("autoCreateTopicEnable", "autoCreateSubscriptionGroup", "enableCreateSysGroup"),
+        *(
+            "enableMixedMessageType",
+            "validateSystemTopicWhenUpdateTopic",
+            "clearRetryTopicWhenDeleteTopic",
+        ),
+        *("channelExpiredTimeout", "enableRegisterProducer", "rejectPullConsumerEnable"),
+        *(
+            "notifyConsumerIdsChangedEnable",
+            "realTimeNotifyConsumerChange",
+            "autoDeleteUnusedStats",
+        ),
+        *(
+            "enableSplitMetadata",
+            "splitMetadataSize",
+            "configBlackList",
+            "useServerSideResetOffset",
+        ),
+        "consumerOffsetUpdateVersionStep",
+        # Sends and pulls.
+        *("regionId", "traceOn", "startAcceptSendRequestTimeStamp", "maxMessageSize"),
+        *("brokerFastFailureEnable", "waitTimeMillsInSendQueue", "osPageCacheBusyTimeOutMills"),
+        *("longPollingEnable", "shortPollingTimeMills", "slaveReadEnable", "litePullMessageEnable"),
+        *("pullThreadPoolQueueCapacity", "maxFilterMessageSize", "accessMessageInMemoryMaxRatio"),
+        *("maxTransferBytesOnMessageInDisk", "maxTransferBytesOnMessageInMemory"),
+        *("maxTransferCountOnMessageInDisk", "maxTransferCountOnMessageInMemory"),
+        *("maxMsgsNumBatch", "defaultQueryMaxNum", "offsetCheckInSlave", "readUnCommitted"),
+        # Flushing, queues, index.
+        *(
+            "flushDiskType",
+            "syncFlushTimeout",
+            "flushIntervalCommitLog",
+            "flushCommitLogLeastPages",
+        ),
+        *("flushCommitLogThoroughInterval", "flushIntervalConsumeQueue"),
+        *("flushConsumeQueueLeastPages", "flushConsumeQueueThoroughInterval"),
+        *("messageIndexEnable", "messageDelayLevel"),
+        # Name server.
+        *("deleteTopicWithBrokerRegistration", "enableAllTopicList", "enableTopicList"),
+        *("needWaitForService", "waitSecondsForService", "orderMessageEnable"),
+        *("returnOrderTopicConfigToBroker", "scanNotActiveBrokerInterval"),
+    }
+)
+"""Keys that are read whenever they are needed."""
+
+
+def effect_of(name: str) -> Effect:
+    """What changing the key of this official name does."""
+    if name in AT_ONCE:
+        return Effect.AT_ONCE
+    return Effect.AT_START if name in AT_START else Effect.NONE
