@@ -55,7 +55,9 @@ def test_an_unfinished_frame_is_held_and_counted() -> None:
         (b"\x80\0\0\0", "frame length -2147483648 is too small, the least is 4"),
         (b"\0\0\0\x03", "frame length 3 is too small, the least is 4"),
         (b"\0\xff\xff\xfd", "frame length 16777213 exceeds the limit of 16777212"),
-        (b"GET ", "frame length 1195725856 exceeds the limit of 16777212"),
+        (b"GET ", "this is HTTP, not the remoting protocol"),
+        (b"\x16\x03\x01\0", "this is a TLS handshake, and TLS is not served on this port"),
+        (b"SSH-", "frame length 1397966893 exceeds the limit of 16777212"),
     ],
 )
 def test_an_impossible_length_is_refused_as_soon_as_its_four_bytes_are_there(

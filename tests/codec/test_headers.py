@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -67,6 +68,20 @@ def test_declared_as_in_the_official_class(name: str) -> None:
         assert declared[wire][:2] == (kind, required), wire
         if initial is not None and initial != "creation time":
             assert declared[wire][2] == initial, wire
+
+
+def test_short_names_stand_for_what_the_official_class_says() -> None:
+    compared = 0
+    for name, facts in protocol_table("headers").items():
+        attributes = {info.encode_name: info.name for info in msgspec.structs.fields(CLASSES[name])}
+        for field in facts["fields"]:
+            if "means" in field and len(field["wire"]) == 1:
+                words = re.sub("([A-Z])", r"_\1", field["means"]).lower()
+                # The comment in the official class has an older name for this one.
+                words = words.replace("consume_retry_times", "max_reconsume_times")
+                assert attributes[field["wire"]] == words, name
+                compared += 1
+    assert compared == 14
 
 
 def test_every_class_is_exported_and_none_is_invented() -> None:

@@ -97,7 +97,7 @@ GARBAGE = {
     "invalid JSON": frame(b'{"code":9001,'),
     "JSON that is no object": frame(b"[1,2]"),
     "code that is no number": frame(b'{"code":"x","opaque":1,"flag":0}'),
-    "header that is not UTF-8": frame(b'{"code":9001,"remark":"\xff\xfe"}'),
+    "header that is not text": frame(b'\xff\xfe{\0"\0'),
     "extFields that are no map": frame(b'{"code":9001,"opaque":1,"extFields":[1]}'),
     "deep JSON": frame(b'{"code":9001,"extFields":{"a":' + b"[" * 100_000),
     "binary header cut short": frame(bytes(5), 1),

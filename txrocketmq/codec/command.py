@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
-from txrocketmq.codec import layouts
+from txrocketmq.codec import fastjson, layouts
 from txrocketmq.codec.header_codec import header_codec, quote, text_map
 from txrocketmq.codec.headers import Header, Int32
 from txrocketmq.codec.lower import lower, lower_pairs
@@ -259,16 +259,9 @@ def decode_command(frame: bytes) -> RemotingCommand:
 
 def _decode_json(head_bytes: bytes, body: bytes) -> RemotingCommand:
     try:
-        if not head_bytes.isascii():
-            head_bytes.decode()  # the map is read later; it must not fail then
-        try:
-            head = _decode_json_head(head_bytes)
-        except msgspec.ValidationError:
-            head = _tolerant_head(head_bytes)
+        head = _read_json_head(head_bytes)
     except msgspec.DecodeError as failure:
         raise ProtocolError(f"the header is not JSON: {failure}") from None
-    except UnicodeDecodeError as failure:
-        raise ProtocolError(f"the header is not UTF-8: {failure}") from None
     except RecursionError:
         raise ProtocolError("the header is nested too deeply") from None
     language = head.language
@@ -285,6 +278,21 @@ def _decode_json(head_bytes: bytes, body: bytes) -> RemotingCommand:
     return RemotingCommand(
         head.code, language, head.version, head.opaque, head.flag, head.remark, _JSON, body, raw
     )
+
+
+def _read_json_head(head_bytes: bytes) -> _JsonHead:
+    """The outer object; its map stays as it is, but is JSON in UTF-8 for certain."""
+    try:
+        if not head_bytes.isascii():
+            head_bytes.decode()  # the map is read later; it must not fail then
+        return _decode_json_head(head_bytes)
+    except msgspec.ValidationError:
+        return _tolerant_head(head_bytes)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        mended = fastjson.mend(head_bytes)
+        if mended == head_bytes:
+            raise
+        return _read_json_head(mended)
 
 
 def _tolerant_head(head_bytes: bytes) -> _JsonHead:

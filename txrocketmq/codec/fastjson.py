@@ -8,6 +8,9 @@ Stands for the readers of fastjson 1 and 2. Maps whose keys are not texts come w
 `standardize` puts such keys in quotes, an object key as the JSON text of that object (4.9.7 also sends it so), and leaves all else as
 it is; the result is for any JSON reader, typed or not. Texts that look like the dialect are not touched. Most bodies are standard
 JSON, so readers try that first. Writing the dialect is part of `txrocketmq.codec.bodies`.
+
+Java's texts may hold what UTF-8 and JSON forbid: bytes that are no text, half of a surrogate pair. `mend` makes of them what Java
+would write: U+FFFD, a question mark.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import msgspec
 
 from txrocketmq.errors import BodyError
 
-__all__ = ["MAX_DEPTH", "loads", "standardize"]
+__all__ = ["MAX_DEPTH", "loads", "mend", "standardize"]
 
 MAX_DEPTH = 200
 """How deep objects and lists may be nested in the dialect."""
@@ -29,6 +32,12 @@ _STRING = re.compile(b"(" + _TEXT + b")", re.DOTALL)
 _NUMBER_KEY = re.compile(rb"(?<=[{,])\s*(-?\d+)\s*(?=:)")
 _OBJECT_KEY_END = re.compile(rb"\}\s*:")
 _TOKEN = re.compile(_TEXT + rb'|[{}\[\],:]|[^"{}\[\],:]+', re.DOTALL)
+# A whole pair, half of one (the group), or any other escape.
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -41,14 +50,21 @@ def loads(data: bytes) -> object:
     try:
         try:
             return _decode(data)
-        except msgspec.DecodeError:
-            return _decode(standardize(data))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return _decode(standardize(mend(data)))
     except msgspec.DecodeError as failure:
         raise BodyError(f"not JSON: {failure}") from None
-    except UnicodeDecodeError as failure:
-        raise BodyError(f"not UTF-8: {failure}") from None
     except RecursionError:
         raise BodyError("JSON is nested too deeply") from None
+
+
+def mend(data: bytes) -> bytes:
+    """The text with U+FFFD for bytes that are not UTF-8, and a question mark for half of a surrogate pair, as Java has it."""
+    if not data.isascii():
+        data = data.decode("utf-8", "replace").encode()
+    if b"\\u" not in data:
+        return data
+    return _ESCAPE.sub(lambda found: b"?" if found[1] else found[0], data)
 
 
 def standardize(data: bytes) -> bytes:
@@ -119,7 +135,4 @@ def _quote_keys(data: bytes) -> bytes:
 
 
 def _as_text(key: bytes) -> bytes:
-    try:
-        return _encode(key.decode())
-    except UnicodeDecodeError as failure:
-        raise BodyError(f"not UTF-8: {failure}") from None
+    return _encode(key.decode("utf-8", "replace"))

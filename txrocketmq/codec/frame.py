@@ -19,6 +19,7 @@ MAX_FRAME_BYTES = 16777216
 _PREFIX_BYTES = 4
 _MIN_FRAME_BYTES = 4  # the word with serialize type and header length
 _read_length = Struct(">i").unpack_from
+_HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PATC", b"PRI ")
 
 
 class FrameSplitter:
@@ -63,7 +64,7 @@ class FrameSplitter:
                 break
             length = _read_length(data, pos)[0]
             if not _MIN_FRAME_BYTES <= length <= self._max_length:
-                raise ProtocolError(self._refusal(length), frames)
+                raise ProtocolError(self._refusal(length, data[pos:start]), frames)
             end = start + length
             if end > size:
                 break
@@ -74,7 +75,11 @@ class FrameSplitter:
             self._needed = end - pos
         return frames
 
-    def _refusal(self, length: int) -> str:
+    def _refusal(self, length: int, prefix: bytes) -> str:
+        if prefix in _HTTP_WORDS:
+            return "this is HTTP, not the remoting protocol"
+        if prefix[:2] == b"\x16\x03":
+            return "this is a TLS handshake, and TLS is not served on this port"
         if length < _MIN_FRAME_BYTES:
             return f"frame length {length} is too small, the least is {_MIN_FRAME_BYTES}"
         return f"frame length {length} exceeds the limit of {self._max_length}"

@@ -21,9 +21,24 @@ from construct import (
     Int64sb,
     PascalString,
     Prefixed,
+    StringEncoded,
     Struct,
     Terminated,
 )
+
+
+class JavaText(StringEncoded):  # type: ignore[misc]
+    """UTF-8 text with a length before it, read as Java does: bytes that are no text become U+FFFD.
+
+    :param lengthfield: the length's layout.
+    """
+
+    def __init__(self, lengthfield: Construct) -> None:
+        super().__init__(Prefixed(lengthfield, GreedyBytes), "utf-8")
+
+    def _decode(self, obj: bytes, context: object, path: str) -> str:
+        return obj.decode("utf-8", "replace")
+
 
 # --------------------------------------------------------------------------- remoting commands
 
@@ -45,14 +60,14 @@ BINARY_HEADER: Construct = Struct(
     "version" / Int16sb,
     "opaque" / Int32sb,
     "flag" / Int32sb,
-    "remark" / PascalString(Int32ub, "utf-8"),
+    "remark" / JavaText(Int32ub),
     "ext_fields" / Prefixed(Int32ub, GreedyBytes),
 )
 """A header of serialize type ROCKETMQ (official ``RocketMQSerializable``). Its code has 16 bits only; an empty remark means none."""
 
 MAP_ENTRY: Construct = Struct(
-    "key" / PascalString(Int16ub, "utf-8"),
-    "value" / PascalString(Int32ub, "utf-8"),
+    "key" / JavaText(Int16ub),
+    "value" / JavaText(Int32ub),
 )
 """One member of a binary header's map; an empty value means none."""
 

@@ -17,6 +17,8 @@ from typing import Any
 
 import construct
 
+from txrocketmq.codec.layouts import JavaText
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -56,7 +58,16 @@ class _Member:
     name: str
     format: str
     size: int
-    kind: str  # number, bytes (fixed size), slice, text, rest
+    kind: str  # number, bytes (fixed size), slice, text, java_text, rest
+
+
+#: How each text class treats bytes that are not UTF-8: refused, or read as U+FFFD.
+_TEXTS = {construct.StringEncoded: "text", JavaText: "java_text"}
+_CONTENTS = {
+    "slice": "data[start:pos]",
+    "text": "str(data[start:pos], 'utf-8')",
+    "java_text": "str(data[start:pos], 'utf-8', 'replace')",
+}
 
 
 def _member(declared: Any) -> _Member:
@@ -71,8 +82,8 @@ def _member(declared: Any) -> _Member:
     if inner is construct.GreedyBytes:
         return _Member(name, "", 0, "rest")
     kind = "slice"
-    if type(inner) is construct.StringEncoded and inner.encoding == "utf-8":
-        kind, inner = "text", inner.subcon
+    if type(inner) in _TEXTS and inner.encoding == "utf-8":
+        kind, inner = _TEXTS[type(inner)], inner.subcon
     if (
         type(inner) is construct.Prefixed
         and inner.subcon is construct.GreedyBytes
@@ -146,12 +157,11 @@ def _parser(members: list[_Member], error: type[Exception]) -> Callable[..., tup
             continue
         targets.append("length")
         close_run()
-        content = "str(data[start:pos], 'utf-8')" if member.kind == "text" else "data[start:pos]"
         body += [
             "    start, pos = pos, pos + length",
             "    if length < 0 or pos > end:",
             f"      raise error(f'{member.name}: length {{length}}, but {{end - start}} bytes left')",
-            f"    v{index} = {content}",
+            f"    v{index} = {_CONTENTS[member.kind]}",
         ]
     close_run()
     source = [
@@ -183,7 +193,7 @@ def _builder(members: list[_Member], error: type[Exception]) -> Callable[..., by
 
     for index, member in enumerate(members):
         value = f"v{index}"
-        if member.kind == "text":
+        if member.kind in ("text", "java_text"):
             body.append(f"    {value} = {value}.encode()")
         elif member.kind == "bytes":
             body += [
@@ -193,7 +203,7 @@ def _builder(members: list[_Member], error: type[Exception]) -> Callable[..., by
         if member.kind != "rest":
             run.append(member)
             values.append(value if member.kind in ("number", "bytes") else f"len({value})")
-        if member.kind in ("slice", "text", "rest"):
+        if member.kind in ("slice", "text", "java_text", "rest"):
             close_run()
             parts.append(value)
     close_run()
@@ -225,12 +235,12 @@ def lower(declared: construct.Construct, error: type[Exception]) -> Lowered:
 
 
 def _from_utf8(piece: str) -> str:
-    """A piece of bytes that were read as Latin-1, read as UTF-8."""
-    return piece.encode("latin-1").decode()
+    """A piece of bytes that were read as Latin-1, read as UTF-8; bytes that are none become U+FFFD."""
+    return piece.encode("latin-1").decode("utf-8", "replace")
 
 
 def lower_pairs(declared: construct.Construct, error: type[Exception]) -> LoweredPairs:
-    """Quick code for a terminated ``GreedyRange`` of a key text and a value text.
+    """Quick code for a terminated ``GreedyRange`` of a key and a value, both `JavaText`.
 
     :param error: raised with one text argument when bytes or values do not fit the declaration.
     :raises TypeError: the declaration is something else.
@@ -243,8 +253,8 @@ def lower_pairs(declared: construct.Construct, error: type[Exception]) -> Lowere
     ):
         raise TypeError(f"cannot lower {declared!r}: not a terminated range")
     members = _members(declared.subcons[0].subcon.subcon)
-    if [member.kind for member in members] != ["text", "text"]:
-        raise TypeError(f"cannot lower {declared!r}: not a key text and a value text")
+    if [member.kind for member in members] != ["java_text", "java_text"]:
+        raise TypeError(f"cannot lower {declared!r}: not a key and a value in Java's text")
     key, value = (Struct(">" + member.format) for member in members)
     key_size, value_size = key.size, value.size
     read_key, read_value, write_key, write_value = (
@@ -273,8 +283,6 @@ def lower_pairs(declared: construct.Construct, error: type[Exception]) -> Lowere
                 pairs = {_from_utf8(key): _from_utf8(value) for key, value in pairs.items()}
         except StructError:
             raise error(f"an entry is cut off at byte {end}") from None
-        except UnicodeDecodeError as failure:
-            raise error(f"text is not UTF-8: {failure}") from None
         return pairs
 
     def build(pairs: Mapping[str, str]) -> bytes:

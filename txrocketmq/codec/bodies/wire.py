@@ -50,7 +50,7 @@ def decode_body(kind: type[T], data: bytes) -> T:
         return found
     try:
         # Bare numbers as keys are the usual reason.
-        found = decoder.decode(fastjson.standardize(data))
+        found = decoder.decode(fastjson.standardize(fastjson.mend(data)))
     except (msgspec.DecodeError, BodyError, UnicodeDecodeError, RecursionError):
         return convert_body(kind, load_dialect(kind, data))
     return found
