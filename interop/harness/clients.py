@@ -284,9 +284,10 @@ class Admin:
         )
         return offset
 
-    def read_topic(self, topic: str) -> list[Row]:
-        """Every message of a topic, pulled queue by queue from the first offset to the last."""
-        return [Row(*row) for row in self._ask("read_topic", topic=topic, timeout_ms=PATIENCE_MS)]
+    def read_topics(self, topics: Collection[str]) -> dict[str, list[Row]]:
+        """Every message of some topics, pulled queue by queue from the first offset to the last."""
+        found = self._ask("read_topics", topics=list(topics), timeout_ms=PATIENCE_MS)
+        return {topic: [Row(*row) for row in rows] for topic, rows in found.items()}
 
     def consumer_ids(self, group: str) -> list[str]:
         """Client ids of a group's live members."""

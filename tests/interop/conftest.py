@@ -6,10 +6,12 @@ together, on one cluster and one puppet that stay alive between them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator
 
 import pytest
 
+from interop.harness import results
 from interop.harness.cell import Cell
 from interop.harness.clients import Admin
 from interop.harness.cluster import Cluster, make_cluster
@@ -81,8 +83,19 @@ def cell(
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the ends of the servers' and puppets' logs with a failure."""
+    """Show the ends of the servers' and puppets' logs with a failure; record the result in a full run."""
     report = yield
+    recorded = report.when == "call" or report.failed
+    if os.environ.get("INTEROP_RECORD") and recorded and isinstance(item, pytest.Function):
+        column: Column | None = item.callspec.params.get("column")
+        servers = column.servers if column is not None else "ours"
+        results.record(
+            item.nodeid,
+            report.outcome,
+            int(os.environ["INTEROP_COUNT"]),
+            report.duration,
+            results.sources_of(servers),
+        )
     made: Cell | None = getattr(item, "cell", None)
     if report.failed and made is not None:
         report.sections.append(("servers", made.cluster.logs(40)))

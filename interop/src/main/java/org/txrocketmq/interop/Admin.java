@@ -44,7 +44,7 @@ final class Admin {
         operations.put("admin.consume_offsets", this::consumeOffsets);
         operations.put("admin.topics", args ->
             new ArrayList<>(admin(args).fetchAllTopicList().getTopicList()));
-        operations.put("admin.read_topic", this::readTopic);
+        operations.put("admin.read_topics", this::readTopics);
         operations.put("admin.forget", args -> {
             DefaultMQAdminExt admin = admins.remove(args.text("namesrv"));
             if (admin != null) {
@@ -171,32 +171,41 @@ final class Admin {
         return rows;
     }
 
-    /** Every message of a topic, read queue by queue from its first offset to its last. */
+    /** Every message of some topics, read queue by queue from the first offset to the last. */
     @SuppressWarnings("deprecation")
-    private Object readTopic(Args args) throws Exception {
+    private Object readTopics(Args args) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args.text("group", "puppet-reader"));
         Clients.configure(consumer, args);
         consumer.start();
         try {
-            List<List<Object>> rows = new ArrayList<>();
-            for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(args.text("topic"))) {
-                long end = consumer.maxOffset(queue);
-                long at = consumer.minOffset(queue);
-                while (at < end) {
-                    PullResult pulled = consumer.pull(queue, "*", at, 32);
-                    if (pulled.getPullStatus() != PullStatus.FOUND) {
-                        throw new IllegalStateException(queue + " at " + at + " of " + end + ": " + pulled);
-                    }
-                    for (MessageExt message : pulled.getMsgFoundList()) {
-                        rows.add(Received.row(message));
-                    }
-                    at = pulled.getNextBeginOffset();
-                }
+            Map<String, Object> found = new LinkedHashMap<>();
+            for (String topic : args.texts("topics")) {
+                found.put(topic, readTopic(consumer, topic));
             }
-            return rows;
+            return found;
         } finally {
             consumer.shutdown();
         }
+    }
+
+    @SuppressWarnings("deprecation")
+    private static List<List<Object>> readTopic(DefaultMQPullConsumer consumer, String topic) throws Exception {
+        List<List<Object>> rows = new ArrayList<>();
+        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
+            long end = consumer.maxOffset(queue);
+            long at = consumer.minOffset(queue);
+            while (at < end) {
+                PullResult pulled = consumer.pull(queue, "*", at, 32);
+                if (pulled.getPullStatus() != PullStatus.FOUND) {
+                    throw new IllegalStateException(queue + " at " + at + " of " + end + ": " + pulled);
+                }
+                for (MessageExt message : pulled.getMsgFoundList()) {
+                    rows.add(Received.row(message));
+                }
+                at = pulled.getNextBeginOffset();
+            }
+        }
+        return rows;
     }
 
     private static Map<String, Object> message(MessageExt message) {

@@ -45,6 +45,8 @@ final class PushConsumers {
         int threads = args.integer("threads", 4);
         client.setConsumeThreadMin(threads);
         client.setConsumeThreadMax(threads);
+        // A stop lets listeners that run come to their end, so that what they took is committed.
+        client.setAwaitTerminationMillisWhenShutdown(10_000);
         client.setPullBatchSize(args.integer("pull_batch", 32));
         client.subscribe(args.text("topic"), args.text("expression", "*"));
         Received received = new Received(args.text("record_file", null));
