@@ -10,6 +10,8 @@ import click
 
 import txrocketmq
 
+_LONGEST_PATH = 255
+
 _NAMESRV = click.option(
     "-n",
     "--namesrv",
@@ -84,9 +86,10 @@ def explain(source: str) -> None:
     from txrocketmq.cli import session
     from txrocketmq.codec.explain import explain_stream
 
-    path = Path(source)
+    # Hex digits may well be too many for a file name.
+    is_file = len(source) <= _LONGEST_PATH and Path(source).exists()
     try:
-        data = path.read_bytes() if path.exists() else bytes.fromhex(source)
+        data = Path(source).read_bytes() if is_file else bytes.fromhex(source)
     except OSError as error:
         sys.exit(session.complain(f"cannot read {source}: {(error.strerror or '').lower()}"))
     except ValueError:

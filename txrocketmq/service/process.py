@@ -52,6 +52,10 @@ class ProcessService(Service):
         super().startService()  # type: ignore[no-untyped-call]
         for line in self._warnings:
             self._log.warn("{line}", line=line)
+        # Once the reactor runs: from then on signals are ours, and a failure can stop it.
+        self._reactor.callWhenRunning(self._begin)
+
+    def _begin(self) -> None:
         self._starting = Deferred.fromCoroutine(self._start_roles())
         self._starting.addErrback(self._not_started)
 
@@ -83,7 +87,4 @@ class ProcessService(Service):
     def _not_started(self, failure: Failure) -> None:
         if not isinstance(failure.value, RocketMQError | OSError):
             self._log.failure("start failed", failure)
-        # The reactor may not run yet: twistd starts services first.
-        self._reactor.callWhenRunning(
-            abort, self._reactor, self._command, failure.getErrorMessage()
-        )
+        abort(self._reactor, self._command, failure.getErrorMessage())

@@ -53,8 +53,10 @@ def abort(reactor: Any, command: str, reason: object) -> None:
     """End a process whose reactor runs: say why, stop in order, exit code 1."""
     line = f"{command}: {one_line(reason)}"
     _log.critical("{line}", line=line)
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+    # twistd has sent sys.stderr to the log.
+    if sys.__stderr__ is not None:
+        sys.__stderr__.write(line + "\n")
+        sys.__stderr__.flush()
     # twistd has no way to return a code of ours; at this point it has removed its pid file.
     atexit.register(_exit_with_failure)
     _stop(reactor)
@@ -76,6 +78,8 @@ def stop_on_signals(reactor: Any) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
 
+    # At once for the time until the reactor runs, and again because the reactor puts its own in place then.
+    install()
     reactor.callWhenRunning(install)
 
 

@@ -1,0 +1,164 @@
+"""The newcomer's first minute: send, tail, and errors that tell the causes apart."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from launch import AllInOne, Process, command_line, free_ports, run
+
+from txrocketmq.codec.command import RemotingCommand
+
+Start = Callable[..., Process]
+
+
+def test_a_sent_message_is_shown_by_tail(all_in_one: AllInOne, tmp_path: Path) -> None:
+    asked = ("-n", all_in_one.namesrv)
+    following = Process(command_line("tail", "T1", "--count", "1", *asked), tmp_path)
+    try:
+        following.wait_for("waiting for topic T1 to be made")
+        sent = run(
+            command_line("send", "T1", "häll 你好", "--tag", "a", "--key", "k1", *asked), tmp_path
+        )
+        assert (sent.returncode, sent.stderr) == (0, "")
+        assert sent.stdout.startswith("SEND_OK topic=T1 queue=broker-a/")
+        assert following.wait() == 0
+    finally:
+        following.kill()
+    line = following.output.splitlines()[-1]
+    assert "broker-a/" in line
+    assert line.endswith("tag=a keys=k1 häll 你好")
+
+
+def test_tail_begins_with_what_comes_or_with_the_start(
+    all_in_one: AllInOne, tmp_path: Path
+) -> None:
+    asked = ("-n", all_in_one.namesrv)
+    for text in ("one", "two"):
+        assert run(command_line("send", "T2", text, *asked), tmp_path).returncode == 0
+    whole = run(command_line("tail", "T2", "--from-start", "--count", "2", *asked), tmp_path)
+    assert whole.returncode == 0
+    assert sorted(line.split()[-1] for line in whole.stdout.splitlines()) == ["one", "two"]
+
+
+def test_ctrl_c_ends_tail_quietly(all_in_one: AllInOne, tmp_path: Path) -> None:
+    following = Process(command_line("tail", "NotThere", "-n", all_in_one.namesrv), tmp_path)
+    try:
+        following.wait_for("waiting for topic")
+        assert following.end(signal.SIGINT) == 0
+    finally:
+        following.kill()
+    assert "Traceback" not in following.output
+
+
+def test_the_address_may_come_from_the_environment(all_in_one: AllInOne, tmp_path: Path) -> None:
+    sent = run(command_line("send", "T3", "x"), tmp_path, NAMESRV_ADDR=all_in_one.namesrv)
+    assert sent.returncode == 0
+
+
+def test_a_dead_name_server_in_the_list_does_no_harm(all_in_one: AllInOne, tmp_path: Path) -> None:
+    servers = f"127.0.0.1:1; {all_in_one.namesrv}"
+    assert run(command_line("send", "T3", "x", "-n", servers), tmp_path).returncode == 0
+
+
+def test_separators_in_a_tag_are_refused(all_in_one: AllInOne, tmp_path: Path) -> None:
+    sent = run(
+        command_line("send", "T3", "x", "--tag", "a\x01b", "-n", all_in_one.namesrv), tmp_path
+    )
+    assert sent.returncode == 1
+    assert "TAGS" in sent.stderr
+    assert len(sent.stderr.splitlines()) == 1
+
+
+# ---------------------------------------------- S12: why there is no route
+
+
+def failure(directory: Path, *arguments: str) -> str:
+    result = run(command_line(*arguments), directory)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("txrocketmq: ")
+    return line
+
+
+@pytest.mark.parametrize("command", [("send", "T9", "x"), ("tail", "T9")])
+def test_no_name_server(tmp_path: Path, command: tuple[str, ...]) -> None:
+    line = failure(tmp_path, *command, "-n", "127.0.0.1:1;127.0.0.1:2")
+    assert "no name server answers: 127.0.0.1:1: " in line
+    assert "127.0.0.1:2: " in line
+
+
+@pytest.mark.parametrize("command", [("send", "T9", "x"), ("tail", "T9")])
+def test_no_broker(start: Start, tmp_path: Path, command: tuple[str, ...]) -> None:
+    namesrv = start("rocketmq-namesrv", "--set=listenPort=0")
+    address = "127.0.0.1:" + namesrv.wait_for(r"listens on 0\.0\.0\.0:(\d+)").group(1)
+    line = failure(tmp_path, *command, "-n", address)
+    assert f"no broker is registered at name server {address}, so topic T9" in line
+
+
+def test_no_automatic_creation(start: Start, tmp_path: Path) -> None:
+    port, address = free_ports(), f"127.0.0.1:{free_ports()}"
+    server = start(
+        "rocketmq", f"--namesrv-port={address.rpartition(':')[2]}", f"--set=listenPort={port}",
+        "--set=bindAddress=127.0.0.1", "--set=autoCreateTopicEnable=false",
+    )  # fmt: skip
+    server.wait_for("registered at name server")
+    line = failure(tmp_path, "send", "T9", "x", "-n", address)
+    assert f"name server {address} knows no topic T9" in line
+    assert "autoCreateTopicEnable" in line
+
+
+def test_no_permission(start: Start, tmp_path: Path) -> None:
+    port, address = free_ports(), f"127.0.0.1:{free_ports()}"
+    server = start(
+        "rocketmq", f"--namesrv-port={address.rpartition(':')[2]}", f"--set=listenPort={port}",
+        "--set=bindAddress=127.0.0.1", "--set=brokerPermission=4",
+    )  # fmt: skip
+    server.wait_for("registered at name server")
+    line = failure(tmp_path, "send", "T9", "x", "-n", address)
+    assert "no permission" in line
+    assert "T9" in line
+    assert address in line
+
+
+def test_a_bad_address_is_named(tmp_path: Path) -> None:
+    assert "=nowhere: host:port is needed" in failure(tmp_path, "send", "T", "x", "-n", "nowhere")
+    assert "no name server is given" in failure(tmp_path, "send", "T", "x", "-n", " ; ")
+
+
+# ---------------------------------------------- S08: IPv6 everywhere
+
+
+def test_ipv6_all_the_way(start: Start, tmp_path: Path) -> None:
+    port, address = free_ports(), f"[::1]:{free_ports()}"
+    arguments = (
+        "rocketmq", f"--namesrv-port={address.rpartition(':')[2]}", f"--set=listenPort={port}",
+        "--set=bindAddress=::1",
+    )  # fmt: skip
+    server = start(*arguments)
+    server.wait_for("registered at name server")
+    sent = run(command_line("send", "T6", "first", "-n", address), tmp_path)
+    assert sent.returncode == 0
+    offset_id = sent.stdout.strip().rpartition("offsetMsgId=")[2]
+    assert len(offset_id) == 56
+    assert server.end() == 0
+    again = start(*arguments)
+    again.wait_for("registered at name server")
+    seen = run(command_line("tail", "T6", "--from-start", "--count", "1", "-n", address), tmp_path)
+    assert seen.stdout.endswith(" first\n")
+    assert again.end() == 0
+
+
+# ---------------------------------------------- explain
+
+
+def test_captured_bytes_are_explained(tmp_path: Path) -> None:
+    frame = RemotingCommand.create_request(105, ext_fields={"topic": "T"}, opaque=3).encode()
+    by_hex = run(command_line("explain", frame.hex()), tmp_path)
+    assert "code 105 GET_ROUTEINFO_BY_TOPIC" in by_hex.stdout
+    (tmp_path / "capture").write_bytes(frame + frame)
+    by_file = run(command_line("explain", "capture"), tmp_path)
+    assert by_file.stdout.count("GET_ROUTEINFO_BY_TOPIC") == 2
+    assert "neither a file nor hex digits" in failure(tmp_path, "explain", "xyz")
