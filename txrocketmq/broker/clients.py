@@ -12,6 +12,7 @@ from typing import Protocol
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from txrocketmq.broker.agreement import Wishes, difference, wishes_of
 from txrocketmq.interfaces import IConnection
 from txrocketmq.model.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 
@@ -29,9 +30,10 @@ class Member:
     """One client in one group.
 
     :ivar last_seen_ms: wall-clock time of its last heartbeat.
+    :ivar wishes: what it subscribes to; None while it did not say, and for producers.
     """
 
-    __slots__ = ("client_id", "connection", "language", "last_seen_ms", "version")
+    __slots__ = ("client_id", "connection", "language", "last_seen_ms", "version", "wishes")
 
     def __init__(
         self, connection: IConnection, client_id: str, language: int, version: int, now_ms: int
@@ -41,6 +43,7 @@ class Member:
         self.language = language
         self.version = version
         self.last_seen_ms = now_ms
+        self.wishes: Wishes | None = None
 
 
 class ConsumerGroup:
@@ -53,6 +56,8 @@ class ConsumerGroup:
         self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
         self.members: dict[IConnection, Member] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
+        #: What the members do not agree on, in words; None when they subscribe alike.
+        self.difference: str | None = None
 
     @property
     def is_broadcasting(self) -> bool:
@@ -62,6 +67,21 @@ class ConsumerGroup:
     def client_ids(self) -> list[str]:
         """Each client once, however many links it has: a doubled id would leave queues without a consumer."""
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
+
+    def find_member(self, client_id: str) -> Member | None:
+        """The member with a client id; of several links, the one that was heard of last."""
+        found = [member for member in self.members.values() if member.client_id == client_id]
+        return max(found, key=lambda member: member.last_seen_ms, default=None)
+
+    def compare(self) -> bool:
+        """Work out anew what the members do not agree on; whether that is something else than before."""
+        wishes: dict[str, Wishes] = {}
+        for member in sorted(self.members.values(), key=lambda member: member.last_seen_ms):
+            # An old link of a client that reconnected says what it wanted then.
+            if member.wishes is not None:
+                wishes[member.client_id] = member.wishes
+        known, self.difference = self.difference, difference(wishes)
+        return known != self.difference
 
     def update_subscriptions(self, wanted: Iterable[SubscriptionData]) -> bool:
         """Take over a member's subscriptions; whether a topic came or went.
@@ -135,6 +155,7 @@ class Consumers:
         joined = known is None
         if known is not None and known.client_id == member.client_id:
             known.last_seen_ms = member.last_seen_ms
+            member = known
         else:
             group.members[member.connection] = member
             self._by_connection.setdefault(member.connection, set()).add(group_name)
@@ -146,8 +167,13 @@ class Consumers:
                 group=group_name,
             )
         changed = joined
-        if subscriptions is not None and group.update_subscriptions(subscriptions):
-            changed = True
+        if subscriptions is not None:
+            subscriptions = list(subscriptions)
+            changed = group.update_subscriptions(subscriptions) or joined
+            wishes = wishes_of(subscriptions, message_model)
+            if wishes != member.wishes:
+                member.wishes = wishes
+                self._compare(group)
         if changed and notify:
             self._tell(group)
         return changed
@@ -187,12 +213,41 @@ class Consumers:
             del self._by_connection[connection]
         if not group.members:
             del self._groups[group.name]
+        self._compare(group)
         self._log.info(
             "consumer {client} at {address} left group {group}",
             client=member.client_id,
             address=connection.remote_text,
             group=group.name,
         )
+
+    def _compare(self, group: ConsumerGroup) -> None:
+        """Say it once whenever the members begin to subscribe differently, differ in another way, or agree again."""
+        if not group.compare():
+            return
+        if group.difference is None:
+            self._log.info(
+                "members of consumer group {group} subscribe alike again", group=group.name
+            )
+        else:
+            self._log.warn(
+                "members of consumer group {group} subscribe differently, some of their messages will not be delivered: "
+                "{difference}",
+                group=group.name,
+                difference=group.difference,
+            )
+
+    def differing(self) -> dict[str, str]:
+        """The groups whose members subscribe differently, each with what they do not agree on."""
+        return {
+            group.name: group.difference
+            for group in self._groups.values()
+            if group.difference is not None
+        }
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups with live members that subscribe to a topic."""
+        return [group.name for group in self._groups.values() if topic in group.subscriptions]
 
     def _tell(self, group: ConsumerGroup) -> None:
         if group.members and not group.is_broadcasting:

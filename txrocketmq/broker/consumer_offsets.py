@@ -2,11 +2,14 @@
 
 Stands for ``ConsumerOffsetManager``: kept in ``consumerOffset.json``, saved every five seconds and at stop. Crash story: a crash
 forgets at most the last period, so its messages are delivered again; offsets never move past what was consumed.
+
+Besides the committed offsets, and in memory only: how far each group pulled, and offsets that an operator set and the group's next
+pull of the queue has to take over (`useServerSideResetOffset`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -36,6 +39,11 @@ class ConsumerOffsets:
         self._config = config
         self._now_ms = now_ms
         self._table: dict[str, dict[int, int]] = {}
+        self._pulled: dict[str, dict[int, int]] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+        # Which keys of the table belong together, so that nobody has to look at all of them.
+        self._topics_of: dict[str, dict[str, None]] = {}
+        self._groups_of: dict[str, dict[str, None]] = {}
         self._commits = 0
         self._is_changed = False
         self.data_version = DataVersion(timestamp=now_ms())
@@ -54,6 +62,8 @@ class ConsumerOffsets:
         except BodyError as error:
             raise StoreError(f"{FILE_NAME} is no offset table: {error}") from error
         self._table = wrapper.offset_table or {}
+        for key in self._table:
+            self._enter(key)
         if wrapper.data_version is not None:
             self.data_version.assign(wrapper.data_version)
 
@@ -66,6 +76,7 @@ class ConsumerOffsets:
         queues = self._table.get(key)
         if queues is None:
             queues = self._table[key] = {}
+            self._enter(key)
         known = queues.get(queue_id)
         if known == offset:
             return
@@ -90,12 +101,109 @@ class ConsumerOffsets:
         queues = self._table.get(f"{topic}{SEPARATOR}{group}")
         return -1 if queues is None else queues.get(queue_id, -1)
 
-    def of_group(self, group: str) -> Iterable[tuple[str, dict[int, int]]]:
-        """The topics of a group, each with the offsets of its queues."""
-        suffix = SEPARATOR + group
-        for key, queues in self._table.items():
-            if key.endswith(suffix):
-                yield key[: -len(suffix)], queues
+    # ----------------------------------------------------------------- what was pulled
+
+    def note_pull(self, key: str, queue_id: int, next_offset: int) -> None:
+        """A group was handed messages up to an offset.
+
+        :param key: ``topic@group``.
+        """
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = next_offset
+
+    def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset behind the last message handed out since the start; -1 when there was none."""
+        queues = self._pulled.get(f"{topic}{SEPARATOR}{group}")
+        return -1 if queues is None else queues.get(queue_id, -1)
+
+    # ----------------------------------------------------------------- resets
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
+        """Set a group's offset and keep it against the group's own commits until its next pull of the queue."""
+        key = f"{topic}{SEPARATOR}{group}"
+        self._resets.setdefault(key, {})[queue_id] = offset
+        self.commit(group, topic, queue_id, offset, client)
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset waits for the group's next pull."""
+        if not self._resets:
+            return False
+        return queue_id in self._resets.get(f"{topic}{SEPARATOR}{group}", ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that the group's pull has to go on at; None when nothing was reset. It is told once."""
+        if not self._resets:
+            return None
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self._resets.get(key)
+        if queues is None:
+            return None
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            del self._resets[key]
+        return offset
+
+    # ----------------------------------------------------------------- several at once
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics of which a group has offsets."""
+        return list(self._topics_of.get(group, ()))
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have offsets of a topic."""
+        return list(self._groups_of.get(topic, ()))
+
+    def queues_of(self, group: str, topic: str) -> dict[int, int]:
+        """A group's offsets of one topic by queue id; not to be changed."""
+        return self._table.get(f"{topic}{SEPARATOR}{group}", {})
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget all that is known of a topic."""
+        self._remove([f"{topic}{SEPARATOR}{group}" for group in self.groups_of(topic)])
+        self._forget(lambda key: key.startswith(topic + SEPARATOR))
+
+    def remove_group(self, group: str) -> None:
+        """Forget all that is known of a group."""
+        self._remove([f"{topic}{SEPARATOR}{group}" for topic in self.topics_of(group)])
+        self._forget(lambda key: key.endswith(SEPARATOR + group))
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Let a group stand where another one stands in a topic; nothing when that one has no offsets there."""
+        queues = self._table.get(f"{topic}{SEPARATOR}{source}")
+        if queues is None:
+            return
+        key = f"{topic}{SEPARATOR}{target}"
+        self._table[key] = dict(queues)
+        self._enter(key)
+        self._is_changed = True
+
+    def _enter(self, key: str) -> None:
+        topic, separator, group = key.partition(SEPARATOR)
+        if separator and topic and group and SEPARATOR not in group:
+            self._topics_of.setdefault(group, {})[topic] = None
+            self._groups_of.setdefault(topic, {})[group] = None
+
+    def _remove(self, keys: list[str]) -> None:
+        for key in keys:
+            self._log.warn(
+                "offsets of {key} removed: {queues}", key=key, queues=self._table.pop(key, None)
+            )
+            topic, _, group = key.partition(SEPARATOR)
+            for table, owner, member in (
+                (self._topics_of, group, topic),
+                (self._groups_of, topic, group),
+            ):
+                table[owner].pop(member, None)
+                if not table[owner]:
+                    del table[owner]
+            self._is_changed = True
+
+    def _forget(self, is_doomed: Callable[[str], bool]) -> None:
+        for table in (self._pulled, self._resets):
+            for key in [key for key in table if is_doomed(key)]:
+                del table[key]
 
     def save_if_changed(self) -> None:
         """Save when something was committed since the last time."""

@@ -113,6 +113,40 @@ class SubscriptionGroups:
         )
         self.file.changed()
 
+    def delete(self, name: str) -> bool:
+        """Forget a group's settings; whether there were any."""
+        group = self._table.pop(name, None)
+        self._forbidden.pop(name, None)
+        if group is None:
+            return False
+        self.data_version.next(self._now_ms())
+        self._log.info("consumer group {group} deleted: {config}", group=name, config=group)
+        self.file.changed()
+        return True
+
+    def forbid(self, group: str, topic: str, bit: int, forbidden: bool) -> None:
+        """Forbid a group one kind of access to one topic, or allow it again.
+
+        :param bit: the permission's bit number: 2 for reading, 1 for writing.
+        """
+        topics = self._forbidden.setdefault(group, {})
+        bits = topics.get(topic, 0)
+        bits = bits | 1 << bit if forbidden else bits & ~(1 << bit)
+        if bits:
+            topics[topic] = bits
+        else:
+            topics.pop(topic, None)
+        if not topics:
+            del self._forbidden[group]
+        self.data_version.next(self._now_ms())
+        self._log.info(
+            "access of group {group} to topic {topic}: forbidden bits {bits}",
+            group=group,
+            topic=topic,
+            bits=bits,
+        )
+        self.file.changed()
+
     def is_forbidden(self, group: str, topic: str, bit: int) -> bool:
         """Whether an operator forbade a group one kind of access to one topic.
 

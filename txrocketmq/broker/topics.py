@@ -51,7 +51,10 @@ class Topics:
         self.data_version = DataVersion(timestamp=now_ms())
         self.on_change: Changed = _nobody
         self.file = PersistedTable(files, FILE_NAME, self._encode)
-        for topic in boot_topics(config, store_config):
+        boot = list(boot_topics(config, store_config))
+        #: Names that the system keeps for itself: the usual ones, and those of this broker and its cluster.
+        self.system_topics = names.SYSTEM_TOPICS | {topic.topic_name or "" for topic in boot}
+        for topic in boot:
             self._put(topic)
 
     def load(self) -> None:
@@ -165,6 +168,21 @@ class Topics:
             )
         self.file.changed()
         self.on_change(topics)
+
+    def delete(self, name: str) -> bool:
+        """Forget a topic; whether there was one. Name servers keep its route until they are told otherwise."""
+        self.sendable.pop(name, None)
+        topic = self._table.pop(name, None)
+        if topic is None:
+            return False
+        self.data_version.next(self._now_ms())
+        self._log.info("topic {topic} deleted: {config}", topic=name, config=topic)
+        self.file.changed()
+        return True
+
+    def is_system(self, name: str) -> bool:
+        """Whether a topic belongs to the system."""
+        return name in self.system_topics or names.is_system_topic(name)
 
     def is_ordered(self, name: str) -> bool:
         """Whether a topic is registered as globally ordered."""

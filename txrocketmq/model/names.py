@@ -14,6 +14,8 @@ BENCHMARK_TOPIC = "BenchmarkTest"
 TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+ROCKSDB_TRANS_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+ROCKSDB_TRANS_OP_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
@@ -37,6 +39,8 @@ SYSTEM_TOPICS = frozenset(
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
         ROCKSDB_OFFSET_TOPIC,
+        ROCKSDB_TRANS_HALF_TOPIC,
+        ROCKSDB_TRANS_OP_HALF_TOPIC,
     }
 )
 NOT_ALLOWED_SEND_TOPICS = frozenset(
@@ -164,6 +168,12 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """The topic that holds a group's messages that were given up (dead letters)."""
     return DLQ_GROUP_TOPIC_PREFIX + group
+
+
+def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
+    """The topics that hold what a group popped of a topic and has to pop again: newer and older name."""
+    prefix = RETRY_GROUP_TOPIC_PREFIX + group
+    return f"{prefix}+{topic}", f"{prefix}_{topic}"
 
 
 def is_retry_topic(topic: str) -> bool:

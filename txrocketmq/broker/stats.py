@@ -1,0 +1,270 @@
+"""How many messages came and went, by topic and by group: in the last minute, hour and day?
+
+Stands for ``BrokerStatsManager``, ``StatsItem`` and the day counters of ``BrokerStats``. Whoever sends or pulls adds to plain numbers;
+a sweep copies them into a short history every ten seconds, ten minutes and hour, from which an operator's question is answered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
+GROUP_GET_NUMS = "GROUP_GET_NUMS"
+GROUP_GET_SIZE = "GROUP_GET_SIZE"
+SEND_BACK_NUMS = "SNDBCK_PUT_NUMS"
+BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS = "BROKER_GET_NUMS"
+BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
+BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
+
+SEPARATOR = "@"
+
+
+class Span(NamedTuple):
+    """One of the three times over which figures are kept.
+
+    :ivar period_s: seconds between two samples.
+    :ivar samples: how many are kept.
+    """
+
+    period_s: float
+    samples: int
+
+
+MINUTE = Span(10.0, 7)
+HOUR = Span(600.0, 7)
+DAY = Span(3600.0, 25)
+
+
+class Snapshot(NamedTuple):
+    """A figure over a span of time.
+
+    :ivar total: how much it was (``sum``).
+    :ivar rate: of that, each second (``tps``).
+    :ivar average: of that, each call (``avgpt``).
+    """
+
+    total: int
+    rate: float
+    average: float
+
+
+class Figures(NamedTuple):
+    """One figure over the last minute, hour and day."""
+
+    minute: Snapshot
+    hour: Snapshot
+    day: Snapshot
+
+
+NOTHING = Snapshot(0, 0.0, 0.0)
+
+_Sample = tuple[int, int, int, int]
+"""Wall-clock ms, messages, calls, bytes."""
+
+
+class Counter:
+    """What went one way: messages, the calls that carried them, their bytes.
+
+    :ivar is_system: it is traffic of the system's own topics.
+    """
+
+    __slots__ = ("_histories", "calls", "is_system", "messages", "size_bytes")
+
+    def __init__(self, is_system: bool) -> None:
+        self.messages = 0
+        self.calls = 0
+        self.size_bytes = 0
+        self.is_system = is_system
+        self._histories: dict[Span, deque[_Sample]] = {}
+
+    def sample(self, span: Span, now_ms: int, period_ms: int) -> None:
+        """Take a sample; the first one is measured from zero, one period before it."""
+        history = self._histories.get(span)
+        if history is None:
+            history = self._histories[span] = deque(maxlen=span.samples)
+            history.append((now_ms - period_ms, 0, 0, 0))
+        history.append((now_ms, self.messages, self.calls, self.size_bytes))
+
+    def over(self, span: Span, is_size: bool) -> Snapshot:
+        """The messages, or the bytes, over one of the spans."""
+        history = self._histories.get(span)
+        if history is None:
+            return NOTHING
+        first, last = history[0], history[-1]
+        column = 3 if is_size else 1
+        total = last[column] - first[column]
+        calls = last[2] - first[2]
+        span_ms = last[0] - first[0]
+        return Snapshot(
+            total,
+            total * 1000 / span_ms if span_ms > 0 else 0.0,
+            total / calls if calls > 0 else 0.0,
+        )
+
+    def figures(self, is_size: bool) -> Figures:
+        """The messages, or the bytes, over all spans."""
+        return Figures(
+            self.over(MINUTE, is_size), self.over(HOUR, is_size), self.over(DAY, is_size)
+        )
+
+
+class BrokerStats:
+    """All counters of a broker.
+
+    :param cluster: the key of the broker's own figures, as officially.
+    :param is_system: whether a topic is the system's own; such traffic does not count for the day.
+    :ivar topics: by topic: what was sent to it.
+    :ivar groups: by ``topic@group``: what the group got of it.
+    :ivar send_backs: by ``topic@group``: what the group sent back for a retry.
+    :ivar put_marks: messages put until the last midnight, and until the one before; ``get_marks`` likewise.
+    """
+
+    def __init__(
+        self, now_ms: Callable[[], int], cluster: str, is_system: Callable[[str], bool]
+    ) -> None:
+        self._now_ms = now_ms
+        self._cluster = cluster
+        self._is_system = is_system
+        self.topics: dict[str, Counter] = {}
+        self.groups: dict[str, Counter] = {}
+        self.send_backs: dict[str, Counter] = {}
+        # What deleted topics and groups had; the broker's own figures must not shrink with them.
+        self._gone_put = [0, 0]
+        self._gone_get = [0, 0]
+        self._own = {
+            name: Counter(False)
+            for name in (
+                BROKER_PUT_NUMS,
+                BROKER_GET_NUMS,
+                BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC,
+                BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC,
+            )
+        }
+        self.put_marks = (0, 0)
+        self.get_marks = (0, 0)
+
+    # ----------------------------------------------------------------- counting
+
+    def of_topic(self, topic: str) -> Counter:
+        """The counter of what is sent to a topic, made when there is none."""
+        return self._counter(self.topics, topic, topic)
+
+    def of_group(self, topic: str, group: str) -> Counter:
+        """The counter of what a group gets of a topic, made when there is none."""
+        return self._counter(self.groups, f"{topic}{SEPARATOR}{group}", topic)
+
+    def of_send_back(self, topic: str, group: str) -> Counter:
+        """The counter of what a group sends back, made when there is none."""
+        return self._counter(self.send_backs, f"{topic}{SEPARATOR}{group}", topic)
+
+    def _counter(self, table: dict[str, Counter], key: str, topic: str) -> Counter:
+        counter = table.get(key)
+        if counter is None:
+            counter = table[key] = Counter(self._is_system(topic))
+        return counter
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget the counters of a topic."""
+        self._drop(lambda key: key == topic, lambda key: key.startswith(topic + SEPARATOR))
+
+    def group_deleted(self, group: str) -> None:
+        """Forget the counters of a group."""
+        self._drop(lambda key: False, lambda key: key.endswith(SEPARATOR + group))
+
+    def _drop(self, of_topics: Callable[[str], bool], of_groups: Callable[[str], bool]) -> None:
+        for table, dropped, gone in (
+            (self.topics, of_topics, self._gone_put),
+            (self.groups, of_groups, self._gone_get),
+            (self.send_backs, of_groups, [0, 0]),
+        ):
+            for key in [key for key in table if dropped(key)]:
+                counter = table.pop(key)
+                gone[counter.is_system] += counter.messages
+
+    # ----------------------------------------------------------------- figures of the broker
+
+    def put_total(self, with_system: bool = False) -> int:
+        """Messages put since the start."""
+        return _sum(self.topics, self._gone_put, with_system)
+
+    def get_total(self, with_system: bool = False) -> int:
+        """Messages handed out since the start."""
+        return _sum(self.groups, self._gone_get, with_system)
+
+    def put_calls(self) -> int:
+        """Sends since the start, of topics that still exist."""
+        return sum(counter.calls for counter in self.topics.values())
+
+    def put_bytes(self) -> int:
+        """Bytes of records put since the start, of topics that still exist."""
+        return sum(counter.size_bytes for counter in self.topics.values())
+
+    def midnight(self) -> None:
+        """A day is over: what is counted now is what there was in the morning."""
+        self.put_marks = (self.put_total(), self.put_marks[0])
+        self.get_marks = (self.get_total(), self.get_marks[0])
+
+    # ----------------------------------------------------------------- history
+
+    def sample_for_minute(self) -> None:
+        """Every ten seconds."""
+        self._sample(MINUTE)
+
+    def sample_for_hour(self) -> None:
+        """Every ten minutes."""
+        self._sample(HOUR)
+
+    def sample_for_day(self) -> None:
+        """Every hour."""
+        self._sample(DAY)
+
+    def _sample(self, span: Span) -> None:
+        now_ms, period_ms = self._now_ms(), int(span.period_s * 1000)
+        for name, total in (
+            (BROKER_PUT_NUMS, self.put_total(True)),
+            (BROKER_GET_NUMS, self.get_total(True)),
+            (BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC, self.put_total()),
+            (BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, self.get_total()),
+        ):
+            self._own[name].messages = total
+        for table in (self.topics, self.groups, self.send_backs, self._own):
+            for counter in table.values():
+                counter.sample(span, now_ms, period_ms)
+
+    def find(self, name: str, key: str) -> Figures | None:
+        """What an operator asks for by its official name and key; None when nothing was counted."""
+        tables = {
+            TOPIC_PUT_NUMS: (self.topics, False),
+            TOPIC_PUT_SIZE: (self.topics, True),
+            GROUP_GET_NUMS: (self.groups, False),
+            GROUP_GET_SIZE: (self.groups, True),
+            SEND_BACK_NUMS: (self.send_backs, False),
+        }
+        if name in self._own:
+            return self._own[name].figures(False) if key == self._cluster else None
+        table, is_size = tables.get(name, ({}, False))
+        counter = table.get(key)
+        return None if counter is None else counter.figures(is_size)
+
+    def put_rate(self, topic: str) -> float:
+        """Messages a second sent to a topic, over the last minute."""
+        return _rate(self.topics.get(topic))
+
+    def get_rate(self, topic: str, group: str) -> float:
+        """Messages a second that a group got of a topic, over the last minute."""
+        return _rate(self.groups.get(f"{topic}{SEPARATOR}{group}"))
+
+
+def _rate(counter: Counter | None) -> float:
+    return 0.0 if counter is None else counter.over(MINUTE, False).rate
+
+
+def _sum(table: dict[str, Counter], gone: list[int], with_system: bool) -> int:
+    total = gone[False] + (gone[True] if with_system else 0)
+    return total + sum(
+        counter.messages for counter in table.values() if with_system or not counter.is_system
+    )
