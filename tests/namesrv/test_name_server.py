@@ -14,16 +14,19 @@ from txrocketmq.codec.bodies.wire import encode_body
 from txrocketmq.codec.command import RemotingCommand
 from txrocketmq.codec.headers import (
     BrokerHeartbeatRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
     PutKVConfigRequestHeader,
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
+    RegisterTopicRequestHeader,
     UnRegisterBrokerRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
 )
 from txrocketmq.interfaces import IBrokerDirectory, IConnectionListener
 from txrocketmq.model.codes import CURRENT_VERSION, V3_0_11, V4_9_4, RequestCode, ResponseCode
+from txrocketmq.model.route import QueueData, TopicRouteData
 from txrocketmq.model.topic import DataVersion
 from txrocketmq.namesrv.operations import NOT_SERVED, OPERATIONS
 
@@ -490,6 +493,44 @@ def test_topics_with_unit_flags_are_listed():
         )
     }
     assert list(found.values()) == [["Unit", "UnitSub"], ["Sub", "UnitSub"], ["Sub"]]
+
+
+def test_a_topic_is_deleted_in_one_cluster_or_everywhere():
+    world = World()
+    peer = world.connect()
+    register(peer)
+    register(world.connect(), name="broker-b", address="192.0.2.12:10911", cluster="Other")
+    peer.ask(
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        DeleteTopicFromNamesrvRequestHeader(topic="TopicA", cluster_name="Other"),
+    )
+    found = route(world)
+    assert found is not None
+    assert [queue["brokerName"] for queue in found["queueDatas"]] == ["broker-a"]
+    peer.ask(
+        RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicFromNamesrvRequestHeader(topic="TopicA")
+    )
+    assert route(world) is None
+
+
+def test_queues_of_one_topic_can_be_registered():
+    world = World()
+    peer = world.connect()
+    register(peer)
+
+    def register_topic(broker_name: str) -> None:
+        queue = QueueData(broker_name=broker_name, perm=6, read_queue_nums=3, write_queue_nums=3)
+        body = encode_body(TopicRouteData(queue_datas=[queue]))
+        header = RegisterTopicRequestHeader(topic="TopicB")
+        answer = peer.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, header, body=body)
+        assert answer.code == ResponseCode.SUCCESS
+
+    register_topic("broker-unknown")
+    assert route(world, "TopicB") is None
+    register_topic("broker-a")
+    found = route(world, "TopicB")
+    assert found is not None
+    assert found["queueDatas"][0]["readQueueNums"] == 3
 
 
 # --------------------------------------------------------------------------- several, unknown, large
