@@ -34,7 +34,13 @@ class IConnection(Interface):
     is_open = Attribute("False once the connection is lost or being closed.")
     attributes = Attribute("A dict for the roles' own marks (client id, broker address).")
 
-    def request(code: int, header: object, body: bytes, timeout_ms: int) -> Deferred[Any]:
+    def request(
+        code: int,
+        header: object,
+        body: bytes,
+        timeout_ms: int,
+        ext_fields: Mapping[str, str] | None = None,
+    ) -> Deferred[Any]:
         """Send a request to the peer; a Deferred of its `RemotingCommand`, or a failed one with `RemotingError`."""
 
     def oneway(code: int, header: object, body: bytes) -> bool:
@@ -116,7 +122,7 @@ class IDisk(Interface):
         """Map a file of exactly ``size`` bytes; create it (sparse, full length) when asked and absent."""
 
     def create(path: str, size: int) -> None:
-        """Make a file of this length without blocks (sparse) and its directory; nothing when it is there. Not synced."""
+        """Make a file of this length without blocks (sparse) and its directories; nothing when it is there. Not synced."""
 
     def read_at(path: str, offset: int, size: int) -> bytes:
         """Read up to ``size`` bytes (blocking when cold)."""
@@ -130,11 +136,18 @@ class IDisk(Interface):
     def zero_from(path: str, offset: int) -> None:
         """Make all bytes from ``offset`` to the end read as zero; the length stays (blocking; pool or start only)."""
 
+    def next_data(path: str, offset: int) -> int:
+        """Where the first bytes at or behind ``offset`` lie that are no hole (they may be zero); the file's length when there
+        are none."""
+
     def sync_file(path: str) -> None:
         """Force a file's bytes and length to the device (blocking; pool only)."""
 
     def sync_directory(path: str) -> None:
         """Force a directory's entries to the device (blocking; pool only)."""
+
+    def sync_all(path: str) -> None:
+        """Force everything on the file system that holds a path to the device (blocking; start only)."""
 
     def read_file(path: str) -> bytes:
         """The whole file; FileNotFoundError when absent."""
@@ -152,7 +165,7 @@ class IDisk(Interface):
         """Whether a file or directory is there."""
 
     def makedirs(path: str) -> None:
-        """Make a directory and its parents; nothing when present."""
+        """Make a directory and its parents, on the device too when this returns (blocking); nothing when present."""
 
     def remove(path: str) -> None:
         """Delete a file; nothing when absent."""
@@ -296,6 +309,33 @@ class IReplicationControl(Interface):
 
     def read_log(offset: int, max_bytes: int) -> bytes:
         """Contiguous log bytes for a replica, never across a file's end; empty at the end."""
+
+
+class IStoreUpkeep(Interface):
+    """What operators ask of a store besides its messages; provided by ``store.upkeep.StoreUpkeep``."""
+
+    def queue_units(
+        topic: str, queue_id: int, index: int, count: int
+    ) -> list[tuple[int, int, int]] | None:
+        """Physical offset, record size and tags code of entries from a logical offset on; None for an unknown queue."""
+
+    def clean_expired_queues() -> int:
+        """Forget queues whose messages are all gone from the log, with their files; how many there were."""
+
+    def delete_expired_files() -> int:
+        """Delete files of the log that are older than ``fileReservedTime``, and what pointed at them; how many there were."""
+
+    def earliest_time() -> int:
+        """Store time of the log's oldest message in ms, -1 when it has none."""
+
+    def disk_usage() -> tuple[list[tuple[str, int, int]], tuple[int, int]]:
+        """``(path, used bytes, total bytes)`` of each directory of the log, ``(used, total)`` of the queues' one."""
+
+    def write_refusal() -> str | None:
+        """Why no messages are taken now, None when they are."""
+
+    def dispatch_behind_bytes() -> int:
+        """Bytes of the log whose messages nobody can read yet."""
 
 
 class IStoreLifecycle(Interface):

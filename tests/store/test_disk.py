@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import subprocess
 import sys
@@ -148,6 +149,17 @@ def test_zero_from_leaves_what_is_before_and_the_length(place: Place) -> None:
     assert place.disk.read_file(path) == (b"x" * (PAGE_BYTES + 7)).ljust(SIZE, b"\0")
 
 
+def test_holes_can_be_passed_over(place: Place) -> None:
+    path = f"{place.root}/a"
+    place.disk.create(path, SIZE)
+    assert place.disk.next_data(path, 0) == SIZE
+    place.disk.write_at(path, 5 * PAGE_BYTES + 7, b"x")
+    assert place.disk.next_data(path, 3) == 5 * PAGE_BYTES
+    assert place.disk.next_data(path, 5 * PAGE_BYTES + 9) == 5 * PAGE_BYTES + 9
+    assert place.disk.next_data(path, 6 * PAGE_BYTES) == SIZE
+    assert place.disk.next_data(path, SIZE + 5) == SIZE
+
+
 def test_more_files_than_cached_descriptors(place: Place) -> None:
     paths = [f"{place.root}/{number}" for number in range(12)]
     for number, path in enumerate(paths):
@@ -157,6 +169,7 @@ def test_more_files_than_cached_descriptors(place: Place) -> None:
         assert place.disk.read_at(path, 0, 4).rstrip(b"\0") == str(number).encode()
         place.disk.sync_file(path)
     place.disk.sync_directory(place.root)
+    place.disk.sync_all(place.root)
 
 
 def test_replaced_file_is_new_and_the_old_one_is_the_backup(place: Place) -> None:
@@ -363,3 +376,40 @@ def test_an_allocation_that_fails_says_why_and_publishes_nothing(tmp_path: Path)
         check=True,
     )
     assert done.stdout.split() == [str(errno.EFBIG), str(1 << 16)]
+
+
+def test_a_sync_asks_the_system_for_what_it_promises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power failure takes cannot be seen from here; that the system was asked can."""
+    asked: list[tuple[Any, ...]] = []
+
+    class Watched(mmap.mmap):
+        def flush(self, *arguments: int) -> None:
+            asked.append(("msync", *arguments))
+            super().flush(*arguments)
+
+    def watch(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(fd: int) -> None:
+            asked.append((name, os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))))
+            real(fd)
+
+        monkeypatch.setattr(os, name, call)
+
+    monkeypatch.setattr(mmap, "mmap", Watched)
+    watch("fsync")
+    watch("fdatasync")
+    disk = RealDisk()
+    (tmp_path / "log").mkdir()
+    mapping = disk.map(f"{tmp_path}/log/file", SIZE, True)
+    assert asked == [("fdatasync", "file"), ("fsync", "log")]
+    asked.clear()
+    mapping.sync(PAGE_BYTES + 7, 3 * PAGE_BYTES + 1)
+    assert asked == [("msync", PAGE_BYTES, 2 * PAGE_BYTES + 1)]
+    mapping.close()
+    asked.clear()
+    disk.replace_file(f"{tmp_path}/log/table.json", b"{}", True)
+    assert asked == [("fsync", "table.json.tmp"), ("fsync", "log")]
+    disk.close()

@@ -17,7 +17,7 @@ from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.store.disk import RealDisk
-from txrocketmq.store.index import tag_index_hash
+from txrocketmq.store.indexfile import tag_index_hash
 from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.results import GetMessageStatus, PutMessageResult
 from txrocketmq.testing.store import open_memory_store

@@ -15,6 +15,7 @@ from twisted.internet.task import Clock
 
 from txrocketmq.codec.record import decode_records
 from txrocketmq.codec.storefiles import CHECKPOINT
+from txrocketmq.errors import StoreError
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.model.properties import format_properties
@@ -202,19 +203,117 @@ def test_a_torn_batch_of_records_over_a_file_end_is_cut_at_the_last_whole_one() 
     assert_holds(again, kept + 1)
 
 
-def test_damage_in_the_middle_ends_the_log_there_and_says_so() -> None:
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("number", [3, 40, 80])
+def test_damage_in_the_middle_is_no_reason_to_throw_the_rest_away(clean: bool, number: int) -> None:
+    """Messages 0 to 149 take two files; 3 lies in the first one."""
+    disk = MemoryDisk()
+    store = filled(disk, 150)
+    offset, following = (read_queue(store, n % 3)[n // 3] for n in (number, number + 1))
+    if clean:
+        store.stop()
+    else:
+        kill(disk)
+    path, position = tail_path(disk, offset.physical_offset)
+    disk.write_at(path, position + 120, b"damage")
+    before = {name: disk.read_file(f"{LOG}/{name}") for name in disk.listdir(LOG)}
+    with pytest.raises(StoreError) as caught:
+        open_memory_store(disk)
+    text = str(caught.value)
+    assert f"no valid record at offset {offset.physical_offset} " in text
+    assert "body crc" in text
+    assert f"a valid one behind it at {following.physical_offset}" in text
+    assert "`txrocketmq store repair`" in text
+    assert {name: disk.read_file(f"{LOG}/{name}") for name in disk.listdir(LOG)} == before
+    with pytest.raises(StoreError, match="damaged in the middle"):
+        open_memory_store(disk)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("ruin", [b"\xff", b"\x00"], ids=["flipped", "zeroed"])
+def test_a_bad_end_alone_is_cut(clean: bool, ruin: bytes) -> None:
+    disk = MemoryDisk()
+    store = filled(disk, 50)
+    offset = read_queue(store, 49 % QUEUES)[-1].physical_offset
+    if clean:
+        store.stop()
+    else:
+        kill(disk)
+    path, position = tail_path(disk, offset)
+    disk.write_at(path, position + 120, ruin * 600)
+    again = open_memory_store(disk)
+    assert again.recovery is not None
+    assert again.recovery.end_offset == offset
+    assert again.recovery.damage is not None
+    assert again.recovery.cut_bytes > 0
+    assert_holds(again, 49)
+    put(again, 49)
+    again.stop()
+    assert_holds(open_memory_store(disk), 50)
+
+
+def lose_sector(disk: MemoryDisk, offset: int) -> None:
+    """Zero the first whole sector behind an offset of the log."""
+    path, position = tail_path(disk, offset)
+    disk.write_at(path, -(-position // 512) * 512, bytes(512))
+
+
+def test_a_hole_that_a_power_failure_left_is_no_damage() -> None:
     disk = MemoryDisk()
     store = filled(disk, 50)
     offset = read_queue(store, 1)[3].physical_offset
     kill(disk)
-    path, position = tail_path(disk, offset)
-    disk.write_at(path, position + 120, b"damage")
+    lose_sector(disk, offset)
     again = open_memory_store(disk)
     assert again.recovery is not None
     assert again.recovery.end_offset == offset
-    assert "crc" in (again.recovery.damage or "")
-    assert again.recovery.cut_bytes > 0
     assert_holds(again, 10)
+
+
+def test_a_hole_before_what_was_on_the_device_is_damage() -> None:
+    """The checkpoint says that later messages were flushed, so this one was too."""
+    disk, clock = MemoryDisk(), Clock()
+    clock.advance(1_700_000_000)
+    store = open_memory_store(disk, clock)
+    for number in range(50):
+        put(store, number)
+        clock.advance(1)
+    offset = read_queue(store, 1)[3].physical_offset
+    kill(disk)
+    lose_sector(disk, offset)
+    with pytest.raises(StoreError, match=f"no valid record at offset {offset} "):
+        open_memory_store(disk, clock)
+
+
+def test_a_hole_after_an_orderly_stop_is_damage() -> None:
+    disk = MemoryDisk()
+    store = filled(disk, 50)
+    offset = read_queue(store, 1)[3].physical_offset
+    store.stop()
+    lose_sector(disk, offset)
+    with pytest.raises(StoreError, match=f"no valid record at offset {offset} "):
+        open_memory_store(disk)
+
+
+def test_older_records_behind_the_end_are_leftovers_and_no_damage() -> None:
+    """The official broker does not set what it cuts off to zero."""
+    disk, clock = MemoryDisk(), Clock()
+    clock.advance(1_700_000_000)
+    store = filled(disk, 50, clock)
+    records = {m.queue_offset: m for m in read_queue(store, 0)}
+    leftover = records[8]
+    path, position = tail_path(disk, leftover.physical_offset)
+    data = disk.read_at(path, position, leftover.store_size)
+    kill(disk)
+    disk.write_at(*tail_path(disk, records[5].physical_offset), bytes(30_000))
+    clock.advance(100)
+    store = open_memory_store(disk, clock)
+    put(store, 15)
+    store.stop()
+    disk.write_at(path, position, data)
+    again = open_memory_store(disk, clock)
+    assert_holds(again, 16)
+    assert disk.read_at(path, position, 100) == bytes(100)
 
 
 def test_what_was_cut_never_comes_back_behind_new_messages() -> None:
@@ -223,8 +322,7 @@ def test_what_was_cut_never_comes_back_behind_new_messages() -> None:
     store = filled(disk, 50)
     offset = read_queue(store, 0)[5].physical_offset
     kill(disk)
-    path, position = tail_path(disk, offset)
-    disk.write_at(path, position, b"\xff" * 40)
+    lose_sector(disk, offset)
     again = open_memory_store(disk)
     put(again, 15)
     kill(disk)

@@ -29,6 +29,7 @@ from txrocketmq.codec.record import (
 from txrocketmq.errors import RecordError, StoreError
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import MAX_PROPERTIES_BYTES
+from txrocketmq.store.damage import record_fault
 from txrocketmq.store.mapped import FULL_DISK, MappedFile, MappedFileQueue
 from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
@@ -282,12 +283,8 @@ class LogScan:
             if head.is_blank:
                 self.offset = offset - offset % self._file_size + self._file_size
                 continue
-            if head.physical_offset != offset:
-                self.damage = f"a record of offset {head.physical_offset} lies at {offset}"
-                raise StopIteration
-            if "\0" in head.topic:
-                # The CRC covers the body alone: a tear behind it shows here. No legal topic has such a character.
-                self.damage = f"at offset {offset}: the topic was not written"
+            self.damage = record_fault(offset, head)
+            if self.damage is not None:
                 raise StopIteration
             self.offset = offset + head.total_size
             return offset, head

@@ -12,6 +12,7 @@ mapped. All other access goes through a bounded cache of descriptors (`FD_CACHE_
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -188,8 +189,10 @@ class RealDisk:
 
     def map(self, path: str, size: int, create: bool) -> RealMapping:
         """See `IDisk`. A created file's length and directory entry are on the device when this returns."""
-        if create and not os.path.exists(path):
+        if create:
+            self.makedirs(os.path.dirname(path))
             self.create(path, size)
+            # Also where an earlier try left the file behind: it may have failed just here.
             self.sync_file(path)
             self.sync_directory(os.path.dirname(path))
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -208,7 +211,7 @@ class RealDisk:
         try:
             fd = os.open(path, flags, 0o644)
         except FileNotFoundError:
-            self.makedirs(os.path.dirname(path))
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             fd = os.open(path, flags, 0o644)
         try:
             if os.fstat(fd).st_size == 0:
@@ -267,6 +270,14 @@ class RealDisk:
         finally:
             self._descriptors.release(descriptor)
 
+    def next_data(self, path: str, offset: int) -> int:
+        """See `IDisk`."""
+        descriptor = self._descriptors.acquire(path)
+        try:
+            return _next_data(descriptor.fd, offset, os.fstat(descriptor.fd).st_size)
+        finally:
+            self._descriptors.release(descriptor)
+
     def sync_file(self, path: str) -> None:
         """See `IDisk`."""
         descriptor = self._descriptors.acquire(path)
@@ -280,6 +291,19 @@ class RealDisk:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self, path: str) -> None:
+        """See `IDisk`."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+            if syncfs is None:
+                os.sync()
+            elif syncfs(fd):
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), path)
         finally:
             os.close(fd)
 
@@ -325,7 +349,13 @@ class RealDisk:
 
     def makedirs(self, path: str) -> None:
         """See `IDisk`."""
+        made = path
+        while not os.path.isdir(made) and made != os.path.dirname(made):
+            made = os.path.dirname(made)
         os.makedirs(path, exist_ok=True)
+        while len(path) > len(made):
+            path = os.path.dirname(path)
+            self.sync_directory(path)
 
     def remove(self, path: str) -> None:
         """See `IDisk`."""

@@ -150,6 +150,7 @@ class LogFlusher:
 
     :ivar flushed_timestamp_ms: store time of the newest record that is known to be on the device, for the checkpoint.
     :ivar sync_count: syncs done.
+    :ivar on_lost: called in the pool, with the flushed offset, when a sync failed so that what was written may be lost.
     :ivar on_progress: called with the flushed offset after each sync, before those who wait are answered.
     """
 
@@ -163,6 +164,7 @@ class LogFlusher:
         self.flushed_timestamp_ms = 0
         self.sync_count = 0
         self.on_progress: Callable[[int], None] | None = None
+        self.on_lost: Callable[[int], None] | None = None
         self._log = commit_log
         self._pool = pool
         self._clock = clock
@@ -243,7 +245,9 @@ class LogFlusher:
             return
         self._syncing = True
         timestamp_ms = self._log.last_store_timestamp_ms
-        job = self._pool.submit(_sync_spans, self._log.queue.unsynced())
+        job = self._pool.submit(
+            _sync_spans, self._log.queue.unsynced(), self._log.flushed_offset, self.on_lost
+        )
         job.addCallback(self._synced, target, timestamp_ms)
         job.addErrback(self._sync_failed)
         job.addErrback(_log_bug)
@@ -260,7 +264,7 @@ class LogFlusher:
 
     def _sync_failed(self, failure: Failure) -> None:
         error = failure.value
-        if isinstance(error, OSError) and error.errno not in FULL_DISK:
+        if isinstance(error, OSError) and _is_lost(error):
             code = errno.errorcode.get(error.errno or 0, "?")
             self._log.refuse_writes(f"sync failed with {code}: {error}")
             self._group.fail()
@@ -293,10 +297,25 @@ class LogFlusher:
         return succeed(self._log.flushed_offset >= self._log.max_offset)
 
 
-def _sync_spans(spans: Sequence[tuple[IMapping, int, int]]) -> None:
+def _sync_spans(
+    spans: Sequence[tuple[IMapping, int, int]],
+    flushed_offset: int,
+    on_lost: Callable[[int], None] | None,
+) -> None:
     """Pool: force parts of mapped files to the device, oldest first."""
-    for mapping, start, end in spans:
-        mapping.sync(start, end)
+    try:
+        for mapping, start, end in spans:
+            mapping.sync(start, end)
+    except OSError as error:
+        # Noted down here and now: the process may not live until the reactor hears of it.
+        if on_lost is not None and _is_lost(error):
+            on_lost(flushed_offset)
+        raise
+
+
+def _is_lost(error: OSError) -> bool:
+    """Whether a failed sync may have dropped what it should have written."""
+    return error.errno not in FULL_DISK
 
 
 def _log_bug(failure: Failure) -> None:

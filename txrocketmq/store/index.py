@@ -1,38 +1,31 @@
-"""Which messages carry this key? The index files: hash slots with chains of entries.
+"""Which messages carry this key? All index files of a store (one of them is in `txrocketmq.store.indexfile`).
 
-Stand for the official ``IndexFile`` and ``IndexService``; the layout is in `txrocketmq.codec.storefiles`. A file is named by
-the local time of its creation (``yyyyMMddHHmmssSSS``), its entries are in log order. The file that is written is mapped, with
-its blocks allocated ahead by the pool; entries that come while a new file or more blocks are being made wait in memory.
+Stands for the official ``IndexService``. A file is named by the local time of its creation (``yyyyMMddHHmmssSSS``), its entries
+are in log order. The file that is written is mapped, with its blocks allocated ahead by the pool; entries that come while a new
+file or more blocks are being made wait in memory.
 
 Crash story: after an unclean stop a file whose end time is younger than the checkpoint's index time is deleted, as
-officially, and so is one that is not full (its header may not have reached the disk). What recovery reads again of the log
-is indexed again. Trouble with an index never affects sends: entries are lost, which is logged once and counted.
+officially, and so is one that is not full (its header may not have reached the disk), and one that contradicts itself. What
+recovery reads again of the log is indexed again; the first message may have some of its keys in the last file that was kept.
+The checkpoint's time moves only while every full file could be synced. A stop is not orderly while entries have no place yet.
+Trouble with an index never affects sends: entries are lost at worst, which is logged once and counted.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
-from operator import mul
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from txrocketmq.codec.storefiles import (
-    INDEX_ENTRY,
-    INDEX_ENTRY_BYTES,
-    INDEX_HEADER,
-    INDEX_HEADER_BYTES,
-    INDEX_SLOT,
-    INDEX_SLOT_BYTES,
-)
+from txrocketmq.codec.storefiles import INDEX_HEADER_BYTES
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk, IMapping
-from txrocketmq.model.javahash import index_hash, java_hash
 from txrocketmq.store.checkpoint import StoreCheckpoint
+from txrocketmq.store.indexfile import IndexFile, KeyHasher, index_file_name
 
 AHEAD_BYTES = 1024 * 1024
 """How far ahead of the next entry blocks are allocated."""
@@ -43,226 +36,8 @@ MAX_WAITING = 200_000
 RETRY_MS = 1000
 """How long after a failure to make room the next try comes."""
 
-TAG_TYPE = "T"
-"""The kind of key by which a query asks for a tag (official ``INDEX_TAG_TYPE``)."""
-
 MAX_MAPPED_FOR_QUERY = 8
 """Older files that stay mapped after a query."""
-
-_MAX_INT = 0x7FFFFFFF
-
-
-def index_file_name(now_ms: int) -> str:
-    """The official name for a file made now, in local time."""
-    local = time.localtime(now_ms // 1000)
-    return time.strftime("%Y%m%d%H%M%S", local) + f"{now_ms % 1000:03d}"
-
-
-def tag_index_hash(topic: str, tag: str) -> int:
-    """The index hash of a tag: tags are kept apart from keys by a letter before them."""
-    return index_hash(topic, f"{TAG_TYPE}#{tag}")
-
-
-class KeyHasher:
-    """The index hash of ``topic#key``, quicker for keys that begin alike, as the unique ids of one producer do."""
-
-    _HEAD = 20
-    _MAX_HEADS = 4096
-    _WEIGHTS = tuple(
-        tuple(pow(31, power, 1 << 32) for power in range(length - 1, -1, -1))
-        for length in range(129)
-    )
-
-    def __init__(self) -> None:
-        self._heads: dict[str, int] = {}
-
-    def hash(self, topic: str, key: str) -> int:
-        """What `index_hash` gives."""
-        # Short keys have only the topic in common.
-        split = self._HEAD if len(key) > self._HEAD + 4 else 0
-        head = f"{topic}#{key[:split]}"
-        rest = key[split:]
-        length = len(rest)
-        if length == 0 or length > 128 or not rest.isascii():
-            return index_hash(topic, key)
-        start = self._heads.get(head)
-        if start is None:
-            if len(self._heads) >= self._MAX_HEADS:
-                self._heads.clear()
-            start = self._heads[head] = java_hash(head) & 0xFFFFFFFF
-        weights = self._WEIGHTS[length]
-        value: int = (
-            start * 31 * weights[0] + sum(map(mul, rest.encode("ascii"), weights))
-        ) & 0xFFFFFFFF
-        if value >= 0x80000000:
-            value = 0x100000000 - value
-            if value == 0x80000000:
-                return 0
-        return value
-
-
-class IndexFile:
-    """One index file.
-
-    :ivar count: number of the next entry; entry 0 is never used.
-    :ivar put_limit: entries from this number on cannot be written now: the file is full or their blocks are missing.
-    :ivar mapping: the `IMapping`, None while the file is not mapped.
-    """
-
-    __slots__ = (
-        "_buffer",
-        "_entries_at",
-        "begin_offset",
-        "begin_timestamp_ms",
-        "count",
-        "end_offset",
-        "end_timestamp_ms",
-        "mapping",
-        "max_entries",
-        "path",
-        "put_limit",
-        "slots",
-        "slots_used",
-    )
-
-    def __init__(self, path: str, slots: int, max_entries: int) -> None:
-        self.path = path
-        self.slots = slots
-        self.max_entries = max_entries
-        self._entries_at = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES
-        self._buffer = memoryview(b"")
-        self.mapping: IMapping | None = None
-        self.put_limit = 0
-        self.begin_timestamp_ms = self.end_timestamp_ms = 0
-        self.begin_offset = self.end_offset = 0
-        self.slots_used = 0
-        self.count = 1
-
-    @property
-    def size(self) -> int:
-        """The file's length in bytes."""
-        return self._entries_at + self.max_entries * INDEX_ENTRY_BYTES
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no entry can be added any more."""
-        return self.count >= self.max_entries
-
-    def load_header(self, data: bytes) -> None:
-        """Take over what the file's first bytes say."""
-        (
-            self.begin_timestamp_ms,
-            self.end_timestamp_ms,
-            self.begin_offset,
-            self.end_offset,
-            self.slots_used,
-            count,
-        ) = INDEX_HEADER.unpack_from(data)
-        self.count = max(count, 1)
-
-    def follow(self, older: IndexFile) -> None:
-        """Begin where a full file ended, as officially, until the first entry says better."""
-        self.begin_offset = self.end_offset = older.end_offset
-        self.begin_timestamp_ms = self.end_timestamp_ms = older.end_timestamp_ms
-        self.write_header()
-
-    def attach(self, mapping: IMapping) -> None:
-        """Take a mapping of this file."""
-        self.mapping = mapping
-        self._buffer = mapping.buffer
-        self.blocks_grew()
-
-    def blocks_grew(self) -> None:
-        """Take note of blocks that were allocated."""
-        if self.mapping is not None:
-            ready = (self.mapping.allocated_to() - self._entries_at) // INDEX_ENTRY_BYTES
-            self.put_limit = max(0, min(ready, self.max_entries))
-
-    def detach(self) -> IMapping | None:
-        """Give the mapping away, to be closed."""
-        mapping, self.mapping = self.mapping, None
-        self._buffer = memoryview(b"")
-        self.put_limit = 0
-        return mapping
-
-    def blocks_for(self, entries: int) -> int:
-        """Length of the file's part that holds everything before this entry number."""
-        return min(self._entries_at + entries * INDEX_ENTRY_BYTES, self.size)
-
-    def put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> bool:
-        """Add an entry; False when the file is full or blocks are missing. Call `write_header` after the last of them."""
-        count = self.count
-        if count >= self.put_limit:
-            return False
-        buffer = self._buffer
-        slot_at = INDEX_HEADER_BYTES + key_hash % self.slots * INDEX_SLOT_BYTES
-        (older,) = INDEX_SLOT.unpack_from(buffer, slot_at)
-        if older <= 0 or older > count:
-            older = 0
-            self.slots_used += 1
-        if self.begin_timestamp_ms <= 0:
-            seconds = 0
-        else:
-            seconds = (store_timestamp_ms - self.begin_timestamp_ms) // 1000
-            if not 0 <= seconds <= _MAX_INT:
-                seconds = 0 if seconds < 0 else _MAX_INT
-        INDEX_ENTRY.pack_into(
-            buffer,
-            self._entries_at + count * INDEX_ENTRY_BYTES,
-            key_hash,
-            physical_offset,
-            seconds,
-            older,
-        )
-        INDEX_SLOT.pack_into(buffer, slot_at, count)
-        if count <= 1:
-            self.begin_offset = physical_offset
-            self.begin_timestamp_ms = store_timestamp_ms
-        self.count = count + 1
-        self.end_offset = physical_offset
-        self.end_timestamp_ms = store_timestamp_ms
-        return True
-
-    def write_header(self) -> None:
-        """Let the file say what it holds; due after all entries of a message were added."""
-        INDEX_HEADER.pack_into(
-            self._buffer,
-            0,
-            self.begin_timestamp_ms,
-            self.end_timestamp_ms,
-            self.begin_offset,
-            self.end_offset,
-            self.slots_used,
-            self.count,
-        )
-
-    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether the file may hold entries of this time range."""
-        return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
-
-    def select(
-        self, key_hash: int, max_count: int, begin_ms: int, end_ms: int, found: list[int]
-    ) -> None:
-        """Add the physical offsets of a key, newest first, to ``found`` until it has ``max_count``."""
-        buffer = self._buffer
-        (number,) = INDEX_SLOT.unpack_from(
-            buffer, INDEX_HEADER_BYTES + key_hash % self.slots * INDEX_SLOT_BYTES
-        )
-        if number > self.count:
-            return
-        while number > 0 and len(found) < max_count:
-            entry_hash, physical_offset, seconds, older = INDEX_ENTRY.unpack_from(
-                buffer, self._entries_at + number * INDEX_ENTRY_BYTES
-            )
-            if seconds < 0:
-                return
-            entry_ms = self.begin_timestamp_ms + seconds * 1000
-            if entry_hash == key_hash and begin_ms <= entry_ms <= end_ms:
-                found.append(physical_offset)
-            # A chain goes to older entries only: anything else is damage, and could go round in circles.
-            if entry_ms < begin_ms or older >= number:
-                return
-            number = older
 
 
 class IndexService:
@@ -300,6 +75,11 @@ class IndexService:
         self.files: list[IndexFile] = []
         self.end_offset = -1
         self.lost = 0
+        # A message that may have some of its keys in the last file that was found, and more to come.
+        self._resumed_offset = -1
+        # Some file could not be synced: what the checkpoint says stays true only if it says no more.
+        self._unsynced = False
+        self._stopping = False
 
     # ------------------------------------------------------------------ start and stop
 
@@ -308,11 +88,15 @@ class IndexService:
 
         :param clean: the last stop was orderly; else files that may be incomplete are deleted.
         """
+        in_time = True
         for name in self._disk.listdir(self._directory):
             if not name.isdigit():
                 continue
             file = self._new_file(name)
             size = self._disk.size(file.path)
+            if size == 0:
+                self._disk.remove(file.path)
+                continue
             if size != file.size:
                 self.log.error(
                     "index file {path} has {size} bytes, maxHashSlotNum and maxIndexNum ask for {expected}: not used",
@@ -322,20 +106,60 @@ class IndexService:
                 )
                 continue
             file.load_header(self._disk.read_at(file.path, 0, INDEX_HEADER_BYTES))
-            unsafe = file.end_timestamp_ms > self._checkpoint.index_msg_timestamp_ms
-            if not clean and (unsafe or not file.is_full):
-                self.log.info("index file {path} is made again from the log", path=file.path)
-                self._disk.remove(file.path)
+            sound = file.is_sound(self._disk)
+            in_time = in_time and (clean or self._is_synced(file))
+            if sound and in_time:
+                self.files.append(file)
                 continue
-            if file.count > file.max_entries:
-                file.count = file.max_entries
-            self.files.append(file)
+            self._disk.remove(file.path)
+            self.log.warn(
+                "index file {path} {reason}: deleted, what the log holds behind the last good one is indexed again",
+                path=file.path,
+                reason="may be incomplete after a crash" if sound else "contradicts itself",
+            )
+        self._go_on()
+
+    def _is_synced(self, file: IndexFile) -> bool:
+        """Whether a file was surely on the device before the crash. Where one was not, no later one was."""
+        # Files are synced in order. Of several that end at the checkpoint's very time only the first was surely meant.
+        limit = self._checkpoint.index_msg_timestamp_ms
+        if self.files and self.files[-1].end_timestamp_ms >= limit:
+            return False
+        return file.is_full and file.end_timestamp_ms <= limit
+
+    def _go_on(self) -> None:
+        """Go on behind the last file."""
+        self.end_offset = self._resumed_offset = -1
+        self._current = None
         if self.files:
             last = self.files[-1]
             if last.count > 1 or last.end_offset > 0:
                 self.end_offset = last.end_offset
-            if not self.files[-1].is_full:
-                self._use_now(self.files[-1])
+            if last.is_full:
+                self._resumed_offset = last.end_offset
+            else:
+                self._use_now(last)
+
+    def cut_beyond(self, physical_offset: int) -> bool:
+        """Delete files that point at or beyond a log offset (start-up only); whether there were any."""
+        kept = [file for file in self.files if file.end_offset < physical_offset]
+        if len(kept) == len(self.files):
+            return False
+        for file in self.files[len(kept) :]:
+            self.log.warn(
+                "index file {path} points at {end}, beyond the log's end {offset}: it is made again",
+                path=file.path,
+                end=file.end_offset,
+                offset=physical_offset,
+            )
+            mapping = file.detach()
+            if mapping is not None:
+                mapping.close()
+            self._disk.remove(file.path)
+        self.files = kept
+        self._waiting.clear()
+        self._go_on()
+        return True
 
     def _new_file(self, name: str) -> IndexFile:
         config = self._config
@@ -354,8 +178,22 @@ class IndexService:
         """Recovery is over: from now on files and blocks are made in the pool."""
         self._blocking = False
 
-    def stop(self) -> Deferred[None]:
-        """Sync and close all files."""
+    @property
+    def waiting(self) -> int:
+        """Entries that have no place yet, and cannot be found."""
+        return len(self._waiting)
+
+    def retry(self) -> None:
+        """Try again to find a place for entries that wait for one, if it is time to."""
+        if self._waiting and not self._blocking:
+            self._make_room()
+
+    def stop(self) -> Deferred[bool]:
+        """Sync and close all files; True when everything is on the device, so that the next start may trust them."""
+        if self._waiting and not self._working and not self._stopping:
+            self._stopping = True
+            self._retry_at_ms = 0
+            self._make_room()
         if self._working:
             waiter: Deferred[None] = Deferred()
             self._when_idle.append(waiter)
@@ -364,9 +202,12 @@ class IndexService:
         open_mappings = [mapping for mapping in mappings if mapping is not None]
         self._current = None
         job: Deferred[None] = self._pool.submit(_sync_and_close, open_mappings)
-        return job.addErrback(self._stop_failed)
+        return job.addCallbacks(lambda _: None, self._sync_failed).addCallback(
+            lambda _: not (self._unsynced or self._waiting or self.lost)
+        )
 
-    def _stop_failed(self, failure: Failure) -> None:
+    def _sync_failed(self, failure: Failure) -> None:
+        self._unsynced = True
         self.log.error("index files were not synced: {error}", error=failure.value)
 
     # ------------------------------------------------------------------ writing
@@ -386,10 +227,12 @@ class IndexService:
 
         :param tag_hash: `tag_index_hash` of its tag, -1 without one. 4.x does not index tags, 5.4 does.
         """
-        if physical_offset <= self.end_offset:
-            return
-        self.end_offset = physical_offset
         put = self._put
+        if physical_offset <= self.end_offset:
+            if physical_offset != self._resumed_offset or not self._blocking:
+                return
+            put = self._put_missing
+        self.end_offset = physical_offset
         if uniq_key:
             put(self._hasher.hash(topic, uniq_key), physical_offset, store_timestamp_ms)
         if keys:
@@ -403,6 +246,18 @@ class IndexService:
             current.write_header()
             if current.count + 1024 > current.put_limit and not self._blocking:
                 self._make_room()
+
+    def _put_missing(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
+        """As `_put`, unless the entry is in the file with which the start began."""
+        for file in self.files:
+            if file.end_offset == self._resumed_offset:
+                found: list[int] = []
+                if file.mapping is None:
+                    self._map_for_query(file)
+                file.select(key_hash, file.count, 0, store_timestamp_ms, found)
+                if physical_offset in found:
+                    return
+        self._put(key_hash, physical_offset, store_timestamp_ms)
 
     def _put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
         current = self._current
@@ -487,14 +342,15 @@ class IndexService:
         timestamp_ms = file.end_timestamp_ms
         if self._blocking:
             _sync_and_close([mapping])
-            self._checkpoint.index_msg_timestamp_ms = timestamp_ms
+            self._finished(None, timestamp_ms)
             return
         job: Deferred[None] = self._pool.submit(_sync_and_close, [mapping])
-        job.addCallbacks(self._finished, self._stop_failed, (timestamp_ms,))
+        job.addCallbacks(self._finished, self._sync_failed, (timestamp_ms,))
 
     def _finished(self, _: None, timestamp_ms: int) -> None:
         checkpoint = self._checkpoint
-        checkpoint.index_msg_timestamp_ms = max(checkpoint.index_msg_timestamp_ms, timestamp_ms)
+        if not self._unsynced:
+            checkpoint.index_msg_timestamp_ms = max(checkpoint.index_msg_timestamp_ms, timestamp_ms)
 
     def _room_failed(self, failure: Failure) -> None:
         if isinstance(failure.value, OSError | StoreError):
@@ -543,6 +399,9 @@ class IndexService:
     def _map_for_query(self, file: IndexFile) -> None:
         file.attach(self._disk.map(file.path, file.size, False))
         file.put_limit = 0
+        if file in self._mapped_for_query:
+            # It was unmapped meanwhile for another reason.
+            self._mapped_for_query.remove(file)
         self._mapped_for_query.append(file)
         if len(self._mapped_for_query) > MAX_MAPPED_FOR_QUERY:
             mapping = self._mapped_for_query.popleft().detach()
@@ -561,7 +420,10 @@ class IndexService:
         if not doomed:
             return succeed(None)
         job: Deferred[None] = self._pool.submit(_remove_all, self._disk, doomed)
-        return job.addErrback(self._stop_failed)
+        return job.addErrback(self._deletion_failed)
+
+    def _deletion_failed(self, failure: Failure) -> None:
+        self.log.error("old index files were not deleted: {error}", error=failure.value)
 
 
 def _room(disk: IDisk, path: str, size: int, end: int, mapping: IMapping | None) -> IMapping:

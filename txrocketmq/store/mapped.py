@@ -38,6 +38,9 @@ HOT_BYTES = 64 * 1024 * 1024
 #: Most successors that are prepared; the official service keeps the next file and the one after it.
 MAX_PREPARED = 2
 
+#: One step of `write_again`.
+_REWRITE_BYTES = 1024 * 1024
+
 #: What a full disk, or a user's full quota, says.
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -185,6 +188,9 @@ class MappedFileQueue:
         self.files = [file for file in self.files if file.base_offset <= offset]
         for file in doomed:
             self._disk.remove(file.path)
+        if doomed:
+            # Or a stale file might come back behind new records.
+            self._disk.sync_directory(self.directory)
         if not self.files:
             self._first_base = offset - offset % self.file_size
         elif offset < self.max_offset:
@@ -193,13 +199,27 @@ class MappedFileQueue:
             self._disk.zero_from(last.path, last.position)
         self.flushed_offset = min(self.flushed_offset, self.max_offset)
 
-    def open_for_append(self) -> None:
+    def open_for_append(self, unsynced_offset: int = 0, unsafe_offset: int | None = None) -> None:
         """Map the last file, or make the first one, with its first blocks; then make the rest ready in the pool.
 
         A full disk does not fail the start: appends are refused until there is room.
+
+        :param unsynced_offset: below it everything is on the device already. What survived a kill in the page cache only
+            counts as flushed once it is synced.
+        :param unsafe_offset: from here on a sync failed earlier: the bytes are written again, for the kernel may hold them for
+            clean.
+        :raises OSError: the log cannot be synced.
         """
-        for file in self.files[-2:]:
-            # What survived a kill in the page cache only counts as flushed once it is.
+        if unsafe_offset is not None:
+            unsynced_offset = min(unsynced_offset, unsafe_offset)
+        if self.files:
+            self._disk.sync_directory(self.directory)
+        for file in self.files:
+            if file.end_offset < unsynced_offset:
+                continue
+            if unsafe_offset is not None and unsafe_offset < file.end_offset:
+                start = max(unsafe_offset - file.base_offset, 0)
+                write_again(self._disk, file.path, start, file.position)
             self._disk.sync_file(file.path)
         self._appending = True
         tail = self.tail
@@ -417,6 +437,16 @@ class MappedFileQueue:
         """Up to ``size`` written bytes, never across a file's end; empty outside the log. May ask the device."""
         return self._read(offset, size, self._disk.read_at) or b""
 
+    def next_data(self, offset: int) -> int:
+        """Where the next bytes lie that may not be zero; the log's end when there are none (start only, blocks)."""
+        for file in self.files:
+            if file.end_offset > offset:
+                start = max(offset - file.base_offset, 0)
+                position = self._disk.next_data(file.path, start)
+                if position < file.position:
+                    return file.base_offset + position
+        return self.max_offset
+
     def read_ready(self, offset: int, size: int) -> bytes | None:
         """As `read`, but None where the device would have to be asked: then `read` in the pool."""
         return self._read(offset, size, self._disk.read_ready)
@@ -512,6 +542,16 @@ class MappedFileQueue:
         mapping = file.detach()
         if mapping is not None:
             mapping.close()
+
+
+def write_again(disk: IDisk, path: str, start: int, end: int) -> None:
+    """Write a part of a file with the bytes that it has (blocking), so that the next sync does write them."""
+    while start < end:
+        data = disk.read_at(path, start, min(end - start, _REWRITE_BYTES))
+        if not data:
+            return
+        disk.write_at(path, start, data)
+        start += len(data)
 
 
 def _discard(disk: IDisk, mapping: IMapping | None, path: str) -> None:

@@ -39,7 +39,7 @@ from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.flush import LogFlusher
 from txrocketmq.store.index import IndexService
-from txrocketmq.store.mapped import MappedFileQueue
+from txrocketmq.store.mapped import CHUNK_BYTES, FULL_DISK, WINDOW_BYTES, MappedFileQueue
 from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.store.reader import StoreReader
 from txrocketmq.store.recover import Recoverer, Recovery
@@ -58,6 +58,8 @@ _MAX_RETRY_TOPIC_BYTES = 255
 _PUT_OK = PutMessageStatus.PUT_OK
 _SYNC_FLUSH = "SYNC_FLUSH"
 _SLAVE = "SLAVE"
+_UNSAFE = "log not on the device from offset "
+_NOWHERE = 1 << 62
 
 PutOutcome = PutMessageResult | Deferred[PutMessageResult]
 
@@ -74,6 +76,7 @@ class MessageStore:
     :param pool: for everything that may wait for others: blocks ahead, queue and index writes, deletion.
     :param flush_pool: for syncs of the commit log alone, so that nothing delays a waiting sender.
     :param read_pool: for cold reads.
+    :param window_bytes: how far ahead of the newest message the log gets its blocks.
     :ivar recovery: what the last `load` found.
     """
 
@@ -90,6 +93,7 @@ class MessageStore:
         read_pool: IBlockingPool,
         queue_pool: IBlockingPool | None = None,
         memory_bytes: int | None = None,
+        window_bytes: int = WINDOW_BYTES,
     ) -> None:
         root = config.store_path_root_dir
         derived_pool = queue_pool or pool
@@ -110,6 +114,8 @@ class MessageStore:
                 config.store_path_commit_log or f"{root}/commitlog",
                 config.mapped_file_size_commit_log,
                 pool,
+                window_bytes=window_bytes,
+                chunk_bytes=min(CHUNK_BYTES, window_bytes // 4),
             ),
             clock,
             config,
@@ -124,6 +130,7 @@ class MessageStore:
             config, disk, read_pool, self.commit_log, self.queue_table, self.index, memory_bytes
         )
         self.flusher.on_progress = self._log_flushed
+        self.flusher.on_lost = self._mark_unsafe
 
     def _now_ms(self) -> int:
         return int(self._clock.seconds() * 1000)
@@ -146,6 +153,10 @@ class MessageStore:
         root, disk = self._config.store_path_root_dir, self._disk
         self._lock = disk.lock(f"{root}/lock")
         clean = not disk.exists(self._abort_path)
+        unsafe_offset = self._unsafe_offset()
+        # Before anything is changed: what recovery does may be cut short as well.
+        disk.create(self._abort_path, 0)
+        disk.sync_directory(root)
         disk.makedirs(f"{root}/consumequeue")
         disk.makedirs(self.commit_log.queue.directory)
         self.commit_log.queue.load()
@@ -164,11 +175,44 @@ class MessageStore:
         self.recovery = recoverer.run(clean)
         # What recovery found is synced when the log is opened below.
         self.flusher.flushed_timestamp_ms = self.queue_table.newest_timestamp_ms
-        # Officially the process id; its presence is all that counts.
-        disk.replace_file(self._abort_path, str(os.getpid()).encode(), False)
-        self.commit_log.queue.open_for_append()
+        # After an orderly stop all is on the device; after any other what was read or changed may not be.
+        unsynced_offset = self.commit_log.max_offset if clean else self.recovery.start_offset
+        try:
+            if not clean or self.recovery.has_cut:
+                disk.sync_all(root)
+            self.commit_log.queue.open_for_append(unsynced_offset, unsafe_offset)
+        except OSError:
+            self._mark_unsafe(min(unsynced_offset, unsafe_offset))
+            raise
+        self._write_abort(str(os.getpid()))
         self.index.recovered()
         self._serving = True
+
+    # Officially the abort file holds the process id, and its presence is all that counts. Ours has a second line after a sync
+    # of the log failed: the kernel may then hold pages for clean that the device never got. The line lives as long as those
+    # pages do, in the same page cache, and makes the next start write them again.
+
+    def _write_abort(self, text: str) -> None:
+        try:
+            self._disk.truncate(self._abort_path, 0)
+            self._disk.write_at(self._abort_path, 0, text.encode())
+        except OSError as error:
+            if error.errno not in FULL_DISK:
+                raise
+
+    def _mark_unsafe(self, offset: int) -> None:
+        """Note that the log may not be on the device from here on (start, or a pool)."""
+        self._write_abort(f"{os.getpid()}\n{_UNSAFE}{offset}\n")
+
+    def _unsafe_offset(self) -> int:
+        """From where on a failed sync left the log in doubt; beyond its end when none did."""
+        try:
+            text = self._disk.read_at(self._abort_path, 0, 100).decode("ascii", "replace")
+        except FileNotFoundError:
+            return _NOWHERE
+        line = text.partition("\n")[2].strip()
+        offset = line.removeprefix(_UNSAFE)
+        return int(offset) if line.startswith(_UNSAFE) and offset.isdecimal() else _NOWHERE
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -206,6 +250,7 @@ class MessageStore:
         # The way to try again where blocks could not be had.
         if self.commit_log.queue.failure is not None:
             self.commit_log.queue.prepare()
+        self.index.retry()
         return self.queue_table.flush_due(self._now_ms()).addCallback(self._queues_flushed)
 
     def _queues_flushed(self, done: bool) -> bool:
@@ -239,7 +284,7 @@ class MessageStore:
             if clean:
                 self.reput.flushed(self.commit_log.max_offset)
             clean = await self.queue_table.flush() and clean
-            await self.index.stop()
+            clean = await self.index.stop() and clean
             await self._save_checkpoint()
             await self.commit_log.queue.close()
             if clean and self.commit_log.read_only is None and not self.reput.waiting:

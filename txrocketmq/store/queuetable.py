@@ -182,7 +182,8 @@ class QueueTable:
         config = self._config
         least = config.flush_consume_queue_least_pages * _PAGE_BYTES
         thorough = now_ms >= self._last_thorough_ms + config.flush_consume_queue_thorough_interval
-        if thorough or self._unwritten_bytes() > MAX_UNWRITTEN_BYTES:
+        # What failed is tried again at once: sends are refused until it succeeds.
+        if thorough or self.failure is not None or self._unwritten_bytes() > MAX_UNWRITTEN_BYTES:
             self._last_thorough_ms = now_ms
             least = 0
         return self.flush(least)

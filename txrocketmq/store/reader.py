@@ -22,7 +22,8 @@ from txrocketmq.model.javahash import index_hash
 from txrocketmq.model.message import MessageExt
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.consumequeue import Entry
-from txrocketmq.store.index import TAG_TYPE, IndexService, tag_index_hash
+from txrocketmq.store.index import IndexService
+from txrocketmq.store.indexfile import TAG_TYPE, tag_index_hash
 from txrocketmq.store.queuetable import AnyQueue, QueueTable
 from txrocketmq.store.results import GetMessageResult, GetMessageStatus, QueryMessageResult
 from txrocketmq.store.unitlog import ColdRead

@@ -5,21 +5,33 @@ Stands for ``DefaultMessageStore.recover`` and ``CommitLog.recoverNormally`` / `
 The commit log is the truth, everything else is derived. After an orderly stop the newest record that a queue points at is
 looked at, and what follows it is derived. After a crash (the abort file is there) the log is read from the newest file
 whose first message is not younger than the checkpoint's time; queues are cut to that place and derived again. In both
-cases the log ends before the first bytes that are not a valid record, and is cut there; queues that point beyond are cut too.
+cases the log ends before the first bytes that are not a valid record, and is cut there; queues and index files that point
+beyond are cut too.
 
-Crash story: recovery may itself be interrupted at any point; the abort file stays until an orderly stop.
+A bad end alone is cut. Valid records behind a bad one are damage in the middle, and the store does not open, with two
+exceptions: records older than the last good one are leftovers of an earlier cut (the official broker leaves them there); and
+after a crash the bytes may be writes that never reached the device (see `txrocketmq.store.damage`), unless the record behind
+them is older than what the checkpoint says was there.
+
+Crash story: recovery may itself be interrupted at any point; the abort file is there before it begins and stays until an
+orderly stop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import attrs
 from twisted.logger import Logger
 
 from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.errors import StoreError
+from txrocketmq.model import properties as props
+from txrocketmq.model.properties import parse_properties
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog, LogScan
+from txrocketmq.store.damage import find_record, looks_lost
 from txrocketmq.store.index import IndexService
 from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.store.reput import Reput
@@ -31,6 +43,12 @@ WRITE_EVERY_RECORDS = 200_000
 """How often queue units are written during recovery, which bounds the memory they take."""
 
 PROGRESS_EVERY_MS = 2000
+
+CHECKED_FILES = 3
+"""Files before the one where reading begins that are looked at for damage, as officially."""
+
+CHECKED_BYTES = 64 * 1024 * 1024
+"""But no more than this: half a second."""
 
 
 @attrs.frozen
@@ -55,6 +73,11 @@ class Recovery:
     damage: str | None
     queues_cut: int
 
+    @property
+    def has_cut(self) -> bool:
+        """Whether log or queues ended beyond the last valid record."""
+        return self.damage is not None or self.queues_cut > 0
+
 
 class Recoverer:
     """Brings log, queues and index into agreement; everything blocks, nothing else runs meanwhile."""
@@ -78,6 +101,7 @@ class Recoverer:
         self._checkpoint = checkpoint
         self._reput = reput
         self._now_ms = now_ms
+        self._last_timestamp_ms = 0
 
     def run(self, clean: bool) -> Recovery:
         """Recover; the log is cut, but not yet opened for appending.
@@ -89,8 +113,10 @@ class Recoverer:
             if self._queues.queues:
                 self.log.warn("the commit log is gone: its consume queues are deleted")
                 self._queues.destroy()
+            self._index.cut_beyond(0)
             return Recovery(clean, 0, 0, 0, 0, None, 0)
         start = self._clean_start() if clean else self._crash_start()
+        self._check_before(start)
         if not clean:
             cut = self._queues.cut_beyond(start)
             self.log.info(
@@ -99,6 +125,7 @@ class Recoverer:
                 cut=cut,
             )
         scan, records = self._read(start)
+        self._check_beyond(clean, scan)
         return self._settle(clean, start, scan, records)
 
     # ------------------------------------------------------------------ where to begin
@@ -147,7 +174,18 @@ class Recoverer:
             start = file.base_offset if file is not None else files[-1].base_offset
             if newest < commit_log.min_offset:
                 start = commit_log.min_offset
-        return start if self._index.files else min(start, self._index_start(start))
+        elif self._is_indexed(start):
+            return start
+        return min(start, self._index_start(start))
+
+    def _is_indexed(self, offset: int) -> bool:
+        """Whether the index holds the record at an offset, or has no reason to."""
+        if offset <= self._index.end_offset:
+            return True
+        for _, head in self._scan(offset):
+            found = parse_properties(head.properties)
+            return not (found.get(props.UNIQ_KEY) or found.get(props.KEYS))
+        return False
 
     def _newest_dispatched(self, newest: int) -> int | None:
         """The record that ends at ``newest``, None unless it is whole."""
@@ -163,6 +201,63 @@ class Recoverer:
                 return None
         return None
 
+    # ------------------------------------------------------------------ damage
+
+    def _check_before(self, start: int) -> None:
+        """Look at the newest records before those that are read anyway: nobody else would notice damage there.
+
+        :raises StoreError: one of them is bad.
+        """
+        queue = self._commit_log.queue
+        files = [file for file in queue.files if file.base_offset < start][-CHECKED_FILES:]
+        if not files or start > queue.max_offset:
+            return
+        begin = files[0].base_offset
+        if start - begin > CHECKED_BYTES:
+            found = find_record(queue, start - CHECKED_BYTES)
+            begin = start if found is None else found[0]
+        scan = self._scan(begin)
+        for offset, _ in scan:
+            if offset >= start:
+                return
+        if scan.offset < start:
+            found = find_record(queue, scan.offset)
+            self._refuse(scan, start if found is None else found[0])
+
+    def _check_beyond(self, clean: bool, scan: LogScan) -> None:
+        """Tell a bad end from a bad middle.
+
+        :raises StoreError: good records lie behind the bad one.
+        """
+        queue = self._commit_log.queue
+        found = find_record(queue, scan.offset)
+        if found is None:
+            return
+        offset, head = found
+        if head.store_timestamp < self._last_timestamp_ms:
+            reason = "they are older than those before"
+        elif (
+            not clean
+            and head.store_timestamp >= self._checkpoint.physic_msg_timestamp_ms
+            and looks_lost(queue, scan.offset, offset)
+        ):
+            reason = "what was written between did not reach the device"
+        else:
+            self._refuse(scan, offset)
+        self.log.warn(
+            "records from {offset} on lie behind the log's end {end} and are dropped: {reason}",
+            offset=offset,
+            end=scan.offset,
+            reason=reason,
+        )
+
+    def _refuse(self, scan: LogScan, offset: int) -> NoReturn:
+        raise StoreError(
+            f"the commit log is damaged in the middle: there is no valid record at offset {scan.offset} "
+            f"({scan.damage or 'nothing was written there'}), but a valid one behind it at {offset}; "
+            f"run `txrocketmq store repair` on {self._config.store_path_root_dir}"
+        )
+
     # ------------------------------------------------------------------ reading
 
     def _scan(self, offset: int) -> LogScan:
@@ -176,6 +271,7 @@ class Recoverer:
         report_at = self._now_ms() + PROGRESS_EVERY_MS
         for offset, head in scan:
             dispatch(offset, head)
+            self._last_timestamp_ms = head.store_timestamp
             records += 1
             if records % 1000 == 0 and self._now_ms() >= report_at:
                 report_at = self._now_ms() + PROGRESS_EVERY_MS
@@ -201,7 +297,7 @@ class Recoverer:
     def _settle(self, clean: bool, start: int, scan: LogScan, records: int) -> Recovery:
         """Cut the log where the valid records end, and the queues with it.
 
-        Valid records may lie behind damaged bytes: they go too, as officially. `LogScan.damage` says when that may be so.
+        What lies behind is no damage: `_check_beyond` saw to that.
         """
         commit_log, queues = self._commit_log, self._queues
         end = scan.offset
@@ -221,6 +317,9 @@ class Recoverer:
                 count=queues_cut,
                 end=end,
             )
+        if self._index.cut_beyond(end):
+            # It was full and on the device before the log it speaks of.
+            self._read(self._index_start(end))
         queues.correct_min(commit_log.min_offset)
         for queue in queues.queues.values():
             queue.next_index = queue.max_index

@@ -25,7 +25,8 @@ from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import parse_properties
 from txrocketmq.store.batchqueue import BatchConsumeQueue
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue
-from txrocketmq.store.index import IndexService, tag_index_hash
+from txrocketmq.store.index import IndexService
+from txrocketmq.store.indexfile import tag_index_hash
 from txrocketmq.store.queuetable import AnyQueue, QueueTable
 
 ArrivalListener = Callable[[str, int, int, int, int], object]

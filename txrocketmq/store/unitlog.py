@@ -13,10 +13,8 @@ A torn or stale end is cut by recovery, which knows up to which log offset the u
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
 
 from txrocketmq.codec.storefiles import SIZE_FIELD, SIZE_FIELD_POSITION
 from txrocketmq.errors import StoreError
@@ -40,13 +38,10 @@ class ColdRead(Exception):
         self.reads = reads
 
 
-def write_units(
-    disk: IDisk, writes: list[FileWrite], sync: bool, unsynced: Iterable[str] = ()
-) -> None:
+def write_units(disk: IDisk, writes: list[FileWrite], sync: bool) -> None:
     """Carry out writes of any number of queues (blocking; pool only).
 
     :param sync: also force them to the device, so that a checkpoint may count on them.
-    :param unsynced: files that were cut earlier (`UnitLog.unsynced`) and have to be forced too.
     """
     paths: dict[str, None] = {}
     directories: dict[str, None] = {}
@@ -63,16 +58,11 @@ def write_units(
             directories.update(dict.fromkeys(_directories(path)))
         paths[path] = None
     if sync:
-        for path in unsynced:
-            paths[path] = None
-            directories.update(dict.fromkeys(_directories(path)))
         # All files before all directories: one commit of the file system's journal covers most of the calls.
         for path in paths:
-            with contextlib.suppress(FileNotFoundError):
-                disk.sync_file(path)
+            disk.sync_file(path)
         for directory in directories:
-            with contextlib.suppress(FileNotFoundError):
-                disk.sync_directory(directory)
+            disk.sync_directory(directory)
 
 
 def _directories(path: str) -> list[str]:
@@ -136,7 +126,6 @@ class UnitLog:
     :ivar tail: the bytes of units ``tail_index`` up to ``end_index``.
     :ivar written_index: units below it are in the files (not necessarily synced).
     :ivar dirty: on its owner's list of rows to be written.
-    :ivar unsynced: files that `cut` changed or deleted; a power failure may undo that until they are forced to the device.
     """
 
     __slots__ = (
@@ -148,7 +137,6 @@ class UnitLog:
         "tail",
         "tail_index",
         "unit_bytes",
-        "unsynced",
         "written_index",
     )
 
@@ -158,7 +146,6 @@ class UnitLog:
         self.file_bytes = file_bytes
         self.first_index = 0
         self.dirty = False
-        self.unsynced: tuple[str, ...] = ()
         self._reset(0)
 
     def _reset(self, index: int) -> None:
@@ -170,7 +157,7 @@ class UnitLog:
     def load(self, disk: IDisk) -> None:
         """Find the row's files and its end.
 
-        :raises StoreError: a file is longer than configured, or not the last one and shorter.
+        :raises StoreError: a file has another length than configured.
         """
         names = [name for name in disk.listdir(self.directory) if name.isdigit()]
         if not names:
@@ -178,22 +165,22 @@ class UnitLog:
             self._reset(0)
             return
         for name in names:
-            self._check_file(disk, name, is_last=name == names[-1])
+            self._check_file(disk, name)
         last_offset = int(names[-1])
         self.first_index = int(names[0]) // self.unit_bytes
         self._reset(last_offset // self.unit_bytes + self._find_end(disk, names[-1]))
 
-    def _check_file(self, disk: IDisk, name: str, *, is_last: bool) -> None:
+    def _check_file(self, disk: IDisk, name: str) -> None:
         path = f"{self.directory}/{name}"
         size = disk.size(path)
         if size == self.file_bytes:
             return
-        if size > self.file_bytes or not is_last:
+        if size:
             raise StoreError(
                 f"{path} has {size} bytes, the configured file size is {self.file_bytes}:"
                 " it must stay what it was when the store was made"
             )
-        # Killed between the creation of the file and its extension.
+        # A crash between the creation of the file and its extension.
         disk.truncate(path, self.file_bytes)
 
     def _find_end(self, disk: IDisk, name: str) -> int:
@@ -314,10 +301,10 @@ class UnitLog:
     def cut(self, disk: IDisk, index: int) -> None:
         """Forget the units from ``index`` on, in memory and on disk (blocking).
 
-        What is cut must not be found again by the next start, so the rest of the file becomes zero.
+        What is cut must not be found again by the next start, so the rest of the file becomes zero. The end of a start sees to
+        it that the device knows.
         """
         position = index * self.unit_bytes
-        unsynced = set(self.unsynced)
         for name in disk.listdir(self.directory):
             if not name.isdigit():
                 continue
@@ -326,10 +313,6 @@ class UnitLog:
                 disk.remove(path)
             elif offset + self.file_bytes > position:
                 disk.zero_from(path, position - offset)
-            else:
-                continue
-            unsynced.add(path)
-        self.unsynced = tuple(sorted(unsynced))
         if index <= self.first_index:
             self.first_index = index - index % (self.file_bytes // self.unit_bytes)
         if index >= self.tail_index:

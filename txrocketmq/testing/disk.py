@@ -181,6 +181,13 @@ class MemoryDisk:
         file = self._file(path)
         file.data[offset:] = bytes(len(file.data) - offset)
 
+    def next_data(self, path: str, offset: int) -> int:
+        """See `IDisk`."""
+        file = self._file(path)
+        while offset < len(file.data) and offset // BLOCK_BYTES not in file.blocks:
+            offset += BLOCK_BYTES - offset % BLOCK_BYTES
+        return min(offset, len(file.data))
+
     def sync_file(self, path: str) -> None:
         """See `IDisk`."""
         file = self._file(path)
@@ -190,6 +197,13 @@ class MemoryDisk:
         """See `IDisk`. Directories of this disk are always on the device."""
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if self.sync_error is not None:
+            raise self.sync_error
+
+    def sync_all(self, path: str) -> None:
+        """See `IDisk`."""
+        for file in self._files.values():
+            file.synced = bytes(file.data)
         if self.sync_error is not None:
             raise self.sync_error
 

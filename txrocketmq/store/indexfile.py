@@ -1,0 +1,259 @@
+"""What is in one index file? Hash slots with chains of entries; and how a key becomes a hash.
+
+Stands for the official ``IndexFile`` and ``IndexHeader``; the layout is in `txrocketmq.codec.storefiles`.
+
+Crash story: the pages of a file reach the disk in any order, so only a file that was synced as a whole can be trusted; see
+`txrocketmq.store.index`.
+"""
+
+from __future__ import annotations
+
+import time
+from operator import mul
+
+from txrocketmq.codec.storefiles import (
+    INDEX_ENTRY,
+    INDEX_ENTRY_BYTES,
+    INDEX_HEADER,
+    INDEX_HEADER_BYTES,
+    INDEX_SLOT,
+    INDEX_SLOT_BYTES,
+)
+from txrocketmq.interfaces import IDisk, IMapping
+from txrocketmq.model.javahash import index_hash, java_hash
+
+TAG_TYPE = "T"
+"""The kind of key by which a query asks for a tag (official ``INDEX_TAG_TYPE``)."""
+
+_MAX_INT = 0x7FFFFFFF
+
+
+def index_file_name(now_ms: int) -> str:
+    """The official name for a file made now, in local time."""
+    local = time.localtime(now_ms // 1000)
+    return time.strftime("%Y%m%d%H%M%S", local) + f"{now_ms % 1000:03d}"
+
+
+def tag_index_hash(topic: str, tag: str) -> int:
+    """The index hash of a tag: tags are kept apart from keys by a letter before them."""
+    return index_hash(topic, f"{TAG_TYPE}#{tag}")
+
+
+class KeyHasher:
+    """The index hash of ``topic#key``, quicker for keys that begin alike, as the unique ids of one producer do."""
+
+    _HEAD = 20
+    _MAX_HEADS = 4096
+    _WEIGHTS = tuple(
+        tuple(pow(31, power, 1 << 32) for power in range(length - 1, -1, -1))
+        for length in range(129)
+    )
+
+    def __init__(self) -> None:
+        self._heads: dict[str, int] = {}
+
+    def hash(self, topic: str, key: str) -> int:
+        """What `index_hash` gives."""
+        # Short keys have only the topic in common.
+        split = self._HEAD if len(key) > self._HEAD + 4 else 0
+        head = f"{topic}#{key[:split]}"
+        rest = key[split:]
+        length = len(rest)
+        if length == 0 or length > 128 or not rest.isascii():
+            return index_hash(topic, key)
+        start = self._heads.get(head)
+        if start is None:
+            if len(self._heads) >= self._MAX_HEADS:
+                self._heads.clear()
+            start = self._heads[head] = java_hash(head) & 0xFFFFFFFF
+        weights = self._WEIGHTS[length]
+        value: int = (
+            start * 31 * weights[0] + sum(map(mul, rest.encode("ascii"), weights))
+        ) & 0xFFFFFFFF
+        if value >= 0x80000000:
+            value = 0x100000000 - value
+            if value == 0x80000000:
+                return 0
+        return value
+
+
+class IndexFile:
+    """One index file.
+
+    :ivar count: number of the next entry; entry 0 is never used.
+    :ivar put_limit: entries from this number on cannot be written now: the file is full or their blocks are missing.
+    :ivar mapping: the `IMapping`, None while the file is not mapped.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_entries_at",
+        "begin_offset",
+        "begin_timestamp_ms",
+        "count",
+        "end_offset",
+        "end_timestamp_ms",
+        "mapping",
+        "max_entries",
+        "path",
+        "put_limit",
+        "slots",
+        "slots_used",
+    )
+
+    def __init__(self, path: str, slots: int, max_entries: int) -> None:
+        self.path = path
+        self.slots = slots
+        self.max_entries = max_entries
+        self._entries_at = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES
+        self._buffer = memoryview(b"")
+        self.mapping: IMapping | None = None
+        self.put_limit = 0
+        self.begin_timestamp_ms = self.end_timestamp_ms = 0
+        self.begin_offset = self.end_offset = 0
+        self.slots_used = 0
+        self.count = 1
+
+    @property
+    def size(self) -> int:
+        """The file's length in bytes."""
+        return self._entries_at + self.max_entries * INDEX_ENTRY_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no entry can be added any more."""
+        return self.count >= self.max_entries
+
+    def load_header(self, data: bytes) -> None:
+        """Take over what the file's first bytes say."""
+        (
+            self.begin_timestamp_ms,
+            self.end_timestamp_ms,
+            self.begin_offset,
+            self.end_offset,
+            self.slots_used,
+            count,
+        ) = INDEX_HEADER.unpack_from(data)
+        self.count = max(count, 1)
+
+    def is_sound(self, disk: IDisk) -> bool:
+        """Whether header and entries agree (start-up only): the numbers are possible, and the first and last entry are the
+        messages that the header names."""
+        if not (
+            1 <= self.count <= self.max_entries
+            and 0 <= self.slots_used < self.count
+            and self.begin_offset <= self.end_offset
+        ):
+            return False
+        if self.count == 1:
+            return True
+        for number, offset in ((1, self.begin_offset), (self.count - 1, self.end_offset)):
+            position = self._entries_at + number * INDEX_ENTRY_BYTES
+            data = disk.read_at(self.path, position, INDEX_ENTRY_BYTES)
+            if INDEX_ENTRY.unpack(data)[1] != offset:
+                return False
+        return True
+
+    def follow(self, older: IndexFile) -> None:
+        """Begin where a full file ended, as officially, until the first entry says better."""
+        self.begin_offset = self.end_offset = older.end_offset
+        self.begin_timestamp_ms = self.end_timestamp_ms = older.end_timestamp_ms
+        self.write_header()
+
+    def attach(self, mapping: IMapping) -> None:
+        """Take a mapping of this file."""
+        self.mapping = mapping
+        self._buffer = mapping.buffer
+        self.blocks_grew()
+
+    def blocks_grew(self) -> None:
+        """Take note of blocks that were allocated."""
+        if self.mapping is not None:
+            ready = (self.mapping.allocated_to() - self._entries_at) // INDEX_ENTRY_BYTES
+            self.put_limit = max(0, min(ready, self.max_entries))
+
+    def detach(self) -> IMapping | None:
+        """Give the mapping away, to be closed."""
+        mapping, self.mapping = self.mapping, None
+        self._buffer = memoryview(b"")
+        self.put_limit = 0
+        return mapping
+
+    def blocks_for(self, entries: int) -> int:
+        """Length of the file's part that holds everything before this entry number."""
+        return min(self._entries_at + entries * INDEX_ENTRY_BYTES, self.size)
+
+    def put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> bool:
+        """Add an entry; False when the file is full or blocks are missing. Call `write_header` after the last of them."""
+        count = self.count
+        if count >= self.put_limit:
+            return False
+        buffer = self._buffer
+        slot_at = INDEX_HEADER_BYTES + key_hash % self.slots * INDEX_SLOT_BYTES
+        (older,) = INDEX_SLOT.unpack_from(buffer, slot_at)
+        if older <= 0 or older > count:
+            older = 0
+            self.slots_used += 1
+        if self.begin_timestamp_ms <= 0:
+            seconds = 0
+        else:
+            seconds = (store_timestamp_ms - self.begin_timestamp_ms) // 1000
+            if not 0 <= seconds <= _MAX_INT:
+                seconds = 0 if seconds < 0 else _MAX_INT
+        INDEX_ENTRY.pack_into(
+            buffer,
+            self._entries_at + count * INDEX_ENTRY_BYTES,
+            key_hash,
+            physical_offset,
+            seconds,
+            older,
+        )
+        INDEX_SLOT.pack_into(buffer, slot_at, count)
+        if count <= 1:
+            self.begin_offset = physical_offset
+            self.begin_timestamp_ms = store_timestamp_ms
+        self.count = count + 1
+        self.end_offset = physical_offset
+        self.end_timestamp_ms = store_timestamp_ms
+        return True
+
+    def write_header(self) -> None:
+        """Let the file say what it holds; due after all entries of a message were added."""
+        INDEX_HEADER.pack_into(
+            self._buffer,
+            0,
+            self.begin_timestamp_ms,
+            self.end_timestamp_ms,
+            self.begin_offset,
+            self.end_offset,
+            self.slots_used,
+            self.count,
+        )
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether the file may hold entries of this time range."""
+        return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
+
+    def select(
+        self, key_hash: int, max_count: int, begin_ms: int, end_ms: int, found: list[int]
+    ) -> None:
+        """Add the physical offsets of a key, newest first, to ``found`` until it has ``max_count``."""
+        buffer = self._buffer
+        (number,) = INDEX_SLOT.unpack_from(
+            buffer, INDEX_HEADER_BYTES + key_hash % self.slots * INDEX_SLOT_BYTES
+        )
+        if number > self.count:
+            return
+        while number > 0 and len(found) < max_count:
+            entry_hash, physical_offset, seconds, older = INDEX_ENTRY.unpack_from(
+                buffer, self._entries_at + number * INDEX_ENTRY_BYTES
+            )
+            if seconds < 0:
+                return
+            entry_ms = self.begin_timestamp_ms + seconds * 1000
+            if entry_hash == key_hash and begin_ms <= entry_ms <= end_ms:
+                found.append(physical_offset)
+            # A chain goes to older entries only: anything else is damage, and could go round in circles.
+            if entry_ms < begin_ms or older >= number:
+                return
+            number = older
