@@ -145,6 +145,26 @@ def test_a_peer_that_does_not_read_is_not_read_until_it_does(site: Site) -> None
     assert bodies(site.receive(dialled, 1)) == [b"again"]
 
 
+@pytest.mark.parametrize("kind", reactors(), ids=lambda kind: kind.__name__)
+def test_a_mark_below_the_one_of_twisted_counts_as_well(kind: Any) -> None:
+    reactor = kind()
+    site = Site(reactor, RemotingLimits(high_water_bytes=20_000))
+    site.desk.big_body_bytes = 6_000
+    dialled = site.dial()
+    connection = site.connection()
+    asked = 0
+    while not connection._outlet.unsent_bytes():
+        asked += 1
+        connection.dataReceived(request(BIG, asked))
+    for _ in range(8):
+        asked += 1
+        connection.dataReceived(request(BIG, asked))
+    assert 20_000 < connection._outlet.unsent_bytes() < 27_000
+    assert len(site.receive(dialled, asked)) == asked
+    site.stop()
+    reactor.removeAll()
+
+
 def test_a_closed_connection_still_sends_what_was_written(site: Site) -> None:
     site.desk.big_body_bytes = 3_000_000
     dialled = site.dial()
