@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from zope.interface import implementer
 
 from txrocketmq.broker.config_files import ConfigFiles
 from txrocketmq.codec.bodies.registration import (
@@ -19,6 +22,9 @@ from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.codec.frame import FrameSplitter
 from txrocketmq.codec.headers import RegisterBrokerRequestHeader
 from txrocketmq.config.schema import NamesrvConfig
+from txrocketmq.config.write_back import write_back
+from txrocketmq.errors import RemotingConnectError
+from txrocketmq.interfaces import IRemotingClient
 from txrocketmq.model.codes import CURRENT_VERSION, RequestCode
 from txrocketmq.model.static_topic import TopicQueueMappingInfo
 from txrocketmq.model.topic import DataVersion, TopicConfig
@@ -29,6 +35,7 @@ from txrocketmq.testing.pools import ImmediatePool
 
 START_S = 1_700_000_000
 CLUSTER = "DefaultCluster"
+CONFIG_FILE = "/namesrv/namesrv.properties"
 SELF_TOPIC = "SELF_TEST_TOPIC"
 
 
@@ -62,16 +69,50 @@ class Peer:
         self.protocol.connectionLost()
 
 
+@implementer(IRemotingClient)
+class Notices:
+    """Remembers what the name server tells brokers; those in ``absent`` cannot be reached."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int, Any]] = []
+        self.absent: set[str] = set()
+
+    def oneway(
+        self, address: str, code: int, header: object, body: bytes, timeout_ms: int
+    ) -> Deferred[None]:
+        if address in self.absent:
+            return fail(RemotingConnectError(address, "connection refused"))
+        self.told.append((address, code, header))
+        return succeed(None)
+
+    def request(self, *args: Any, **options: Any) -> Deferred[Any]:
+        raise AssertionError("a name server asks nobody")
+
+    def close_address(self, address: str) -> None:
+        raise AssertionError("a name server keeps its links")
+
+    def stop(self) -> Deferred[None]:
+        return succeed(None)
+
+
 class World:
     """The server with its clock and disk."""
 
     def __init__(self, disk: MemoryDisk | None = None, **settings: Any) -> None:
         self.clock = Clock()
+        self.notices = Notices()
         self.clock.advance(START_S)
         self.disk = disk or MemoryDisk()
         self.config = NamesrvConfig(**settings)
-        files = ConfigFiles(self.disk, ImmediatePool(), "/namesrv")
-        self.server = NameServer(self.config, self.clock, files)
+        pool = ImmediatePool()
+        self.server = NameServer(
+            self.config,
+            self.clock,
+            ConfigFiles(self.disk, pool, "/namesrv"),
+            client=self.notices,
+            unknown={"ownKey": "kept"},
+            keep=partial(pool.submit, write_back, self.disk, CONFIG_FILE),
+        )
         self.server.start()
         self.factory = RemotingServerFactory(self.server.dispatcher, self.clock, self.server)
         self._peers = 0
@@ -116,6 +157,7 @@ def register(
     crc32: int | None = None,
     filter_servers: list[str] | None = None,
     mappings: dict[str, TopicQueueMappingInfo] | None = None,
+    ext_fields: dict[str, str] | None = None,
     **fields: Any,
 ) -> RemotingCommand:
     """Register a broker; the answer."""
@@ -142,4 +184,6 @@ def register(
         body_crc32=register_body_crc32(body) if crc32 is None else crc32,
         **fields,
     )
-    return peer.ask(RequestCode.REGISTER_BROKER, header, body=body, version=version)
+    return peer.ask(
+        RequestCode.REGISTER_BROKER, header, body=body, version=version, ext_fields=ext_fields
+    )

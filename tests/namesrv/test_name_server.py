@@ -28,7 +28,6 @@ from txrocketmq.interfaces import IBrokerDirectory, IConnectionListener
 from txrocketmq.model.codes import CURRENT_VERSION, V3_0_11, V4_9_4, RequestCode, ResponseCode
 from txrocketmq.model.route import QueueData, TopicRouteData
 from txrocketmq.model.topic import DataVersion
-from txrocketmq.namesrv.operations import NOT_SERVED, OPERATIONS
 
 ADDRESS = "192.0.2.10:10911"
 
@@ -549,17 +548,6 @@ def test_an_unknown_code_is_not_supported():
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         " request type 9999 not supported",
     )
-
-
-def test_what_is_not_served_says_why():
-    for code, reason in NOT_SERVED.items():
-        answer = World().connect().ask(code)
-        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        assert reason in (answer.remark or "")
-
-
-def test_no_code_is_served_and_refused():
-    assert not {operation.code for operation in OPERATIONS} & NOT_SERVED.keys()
 
 
 def test_seventy_thousand_topics_register_and_are_found():

@@ -100,6 +100,7 @@ AT_ONCE = frozenset(
         *("deleteTopicWithBrokerRegistration", "enableAllTopicList", "enableTopicList"),
         *("needWaitForService", "waitSecondsForService", "orderMessageEnable"),
         *("returnOrderTopicConfigToBroker", "scanNotActiveBrokerInterval"),
+        *("supportActingMaster", "notifyMinBrokerIdChanged"),
     }
 )
 """Keys that are read whenever they are needed."""

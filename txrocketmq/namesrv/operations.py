@@ -166,12 +166,6 @@ OPERATIONS = (
         "kv.get_kv_list",
         Lane.ADMIN,
     ),
+    _row(RequestCode.GET_NAMESRV_CONFIG, None, None, "config.get_config", Lane.ADMIN),
+    _row(RequestCode.UPDATE_NAMESRV_CONFIG, None, None, "config.update_config", Lane.ADMIN),
 )
-
-_NO_RUN_TIME_CHANGE = "the configuration of a running name server cannot be read or changed yet"
-
-#: Known requests that are refused, each with the reason that the caller reads.
-NOT_SERVED: dict[int, str] = {
-    int(RequestCode.UPDATE_NAMESRV_CONFIG): _NO_RUN_TIME_CHANGE,
-    int(RequestCode.GET_NAMESRV_CONFIG): _NO_RUN_TIME_CHANGE,
-}

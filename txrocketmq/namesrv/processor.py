@@ -48,10 +48,15 @@ from txrocketmq.model.names import NAMESPACE_ORDER_TOPIC_CONFIG
 from txrocketmq.model.route import BrokerMemberGroup, TopicRouteData
 from txrocketmq.model.topic import DataVersion
 from txrocketmq.namesrv.kv_config import KVConfig
-from txrocketmq.namesrv.route_table import Registration, RouteTable
+from txrocketmq.namesrv.members import Registration
+from txrocketmq.namesrv.route_table import RouteTable
+from txrocketmq.namesrv.route_views import (
+    ZONE_NAME_FIELD,
+    keep_zone,
+    show_acting_masters,
+    wanted_zone,
+)
 from txrocketmq.remoting.dispatch import Reply, Request
-
-ZONE_NAME_FIELD = "__ZONE_NAME"
 
 #: First byte of every zlib stream; JSON never begins with it.
 _ZLIB_START = b"x"
@@ -98,6 +103,11 @@ class RouteRequests:
             raise ResponseError(_TOPIC_NOT_EXIST, _NO_ROUTE.format(topic=header.topic))
         if config.order_message_enable:
             route.order_topic_conf = self._kv.order_of_topic(header.topic)
+        if config.support_acting_master:
+            show_acting_masters(header.topic, route)
+        zone = wanted_zone(request.ext_fields)
+        if zone is not None:
+            keep_zone(route, zone)
         strict = request.version >= _STRICT_FROM or bool(header.accept_standard_json_only)
         return Reply(body=encode_route(route, strict=strict))
 

@@ -6,9 +6,8 @@ came on; the table owns no connection and never writes to one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-import attrs
 import msgspec
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -18,82 +17,34 @@ from txrocketmq.model.flags import PERM_READ_WRITE, PERM_WRITE
 from txrocketmq.model.names import MASTER_ID
 from txrocketmq.model.route import BrokerData, QueueData, TopicRouteData
 from txrocketmq.model.static_topic import TopicQueueMappingInfo
-from txrocketmq.model.topic import DataVersion, TopicConfig
-
-#: Milliseconds without a sign of life after which a broker is dropped when it asked for nothing else.
-DEFAULT_EXPIRY_MS = 120_000
-
-#: A broker's place in the table of the living: ``(cluster, address)``.
-BrokerKey = tuple[str, str]
-
-
-@attrs.frozen
-class Registration:
-    """What one broker says about itself.
-
-    :ivar cluster: cluster name.
-    :ivar address: where clients reach it, ``host:port``.
-    :ivar broker_name: its replica group.
-    :ivar broker_id: its place in the group, 0 for the master.
-    :ivar ha_address: where slaves reach it.
-    :ivar version: version of the topic table.
-    :ivar topics: the topic table by topic name.
-    :ivar filter_servers: addresses of filter servers; None when the broker does not say.
-    :ivar mappings: the broker's share of static topics, by topic.
-    :ivar zone: zone name or None.
-    :ivar expiry_ms: milliseconds without a sign of life after which it wants to be dropped; None for the default.
-    :ivar acting_master: whether a slave may stand in for a lost master; None from brokers that do not know of it.
-    :ivar link: mark of the connection.
-    """
-
-    cluster: str
-    address: str
-    broker_name: str
-    broker_id: int
-    ha_address: str
-    version: DataVersion
-    topics: dict[str, TopicConfig]
-    filter_servers: Sequence[str] | None = None
-    mappings: dict[str, TopicQueueMappingInfo] = attrs.field(factory=dict)
-    zone: str | None = None
-    expiry_ms: int | None = None
-    acting_master: bool | None = None
-    link: object = None
-
-
-@attrs.frozen
-class Welcome:
-    """What a broker is told: a slave learns its master, others nothing."""
-
-    ha_address: str | None = None
-    master_address: str | None = None
-
-
-@attrs.define
-class LiveBroker:
-    """A broker that gives signs of life.
-
-    :ivar seen_ms: wall-clock milliseconds of the last one.
-    :ivar expiry_ms: how long it may be silent.
-    """
-
-    seen_ms: int
-    expiry_ms: int
-    version: DataVersion
-    link: object
-    ha_address: str
+from txrocketmq.model.topic import DataVersion
+from txrocketmq.namesrv.members import (
+    DEFAULT_EXPIRY_MS,
+    BrokerKey,
+    FirstMember,
+    LiveBroker,
+    Registration,
+    Welcome,
+)
+from txrocketmq.namesrv.topic_queues import TopicQueues
 
 
 @implementer(IBrokerDirectory)
 class RouteTable:
-    """Clusters, broker names, topics and the brokers alive."""
+    """Clusters, broker names, topics and the brokers alive.
+
+    :param first_member_changed: told when another member of a replica group has the smallest id.
+    """
 
     _log = Logger()
 
-    def __init__(self) -> None:
+    def __init__(
+        self, first_member_changed: Callable[[FirstMember], object] = lambda change: None
+    ) -> None:
         self.drop_topics_not_named = False
         """Whether topics that a registration no longer names are taken out (``deleteTopicWithBrokerRegistration``)."""
-        self._queues: dict[str, dict[str, QueueData]] = {}
+        self._first_member_changed = first_member_changed
+        self._queues = TopicQueues()
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[BrokerKey, LiveBroker] = {}
@@ -107,6 +58,7 @@ class RouteTable:
         r = registration
         known = self._brokers.get(r.broker_name)
         members = {} if known is None else dict(known.broker_addrs)
+        is_before_all = bool(members) and r.broker_id < min(members)
         # One address has one id: a slave that became master leaves its old place.
         for broker_id in [i for i, a in members.items() if a == r.address and i != r.broker_id]:
             del members[broker_id]
@@ -133,6 +85,8 @@ class RouteTable:
         broker = self._take_broker(r, members)
         self._take_topics(r, broker, is_first=not previous)
         self._take_sign_of_life(r, now_ms)
+        if is_before_all:
+            self._first_member_changed(FirstMember.after_joining(broker.broker_addrs, r.ha_address))
         return self._welcome(r, broker)
 
     def _is_newer(self, cluster: str, address: str | None, version: DataVersion) -> bool:
@@ -159,13 +113,14 @@ class RouteTable:
         if r.broker_id != MASTER_ID and not stands_in:
             return
         if self.drop_topics_not_named and not r.mappings:
-            self._drop_topics(r.broker_name, r.topics)
+            for topic in self._queues.topics_of(r.broker_name):
+                if topic not in r.topics:
+                    self._queues.forget(topic, (r.broker_name,))
         is_changed = is_first or self.is_changed(r.cluster, r.address, r.version)
         # A slave in the master's place serves readers only.
         wiped = PERM_WRITE if stands_in and r.acting_master else 0
         for topic, config in r.topics.items():
-            queues = self._queues.get(topic)
-            if is_changed or queues is None or r.broker_name not in queues:
+            if is_changed or r.broker_name not in self._queues.of_topic(topic):
                 queue = QueueData(
                     broker_name=r.broker_name,
                     perm=config.perm & ~wiped,
@@ -173,19 +128,10 @@ class RouteTable:
                     topic_sys_flag=config.topic_sys_flag,
                     write_queue_nums=config.write_queue_nums,
                 )
-                self._queues.setdefault(topic, {})[r.broker_name] = queue
+                self._queues.put(topic, r.broker_name, queue)
         if is_changed:
             for topic, mapping in r.mappings.items():
                 self._mappings.setdefault(topic, {})[mapping.bname or r.broker_name] = mapping
-
-    def _drop_topics(self, broker_name: str, named: dict[str, TopicConfig]) -> None:
-        gone = [
-            topic
-            for topic, queues in self._queues.items()
-            if broker_name in queues and topic not in named
-        ]
-        for topic in gone:
-            self._forget_queues(topic, (broker_name,))
 
     def _take_sign_of_life(self, r: Registration, now_ms: int) -> None:
         key = (r.cluster, r.address)
@@ -198,7 +144,9 @@ class RouteTable:
                 cluster=r.cluster,
             )
         expiry_ms = DEFAULT_EXPIRY_MS if r.expiry_ms is None else r.expiry_ms
-        self._live[key] = LiveBroker(now_ms, expiry_ms, r.version, r.link, r.ha_address)
+        self._live[key] = LiveBroker(
+            now_ms, expiry_ms, r.version, r.link, r.broker_name, r.ha_address
+        )
         if r.filter_servers:
             self._filter_servers[key] = list(r.filter_servers)
         elif r.filter_servers is not None:
@@ -238,9 +186,13 @@ class RouteTable:
         broker = self._brokers.get(broker_name)
         if broker is None:
             return
-        broker.broker_addrs = {i: a for i, a in broker.broker_addrs.items() if a != address}
+        members = broker.broker_addrs
+        was_first = bool(members) and members[min(members)] == address
+        broker.broker_addrs = {i: a for i, a in members.items() if a != address}
         if broker.broker_addrs:
             self._close_writes_without_master(broker)
+            if was_first and broker.enable_acting_master:
+                self._first_member_changed(FirstMember.after_leaving(broker.broker_addrs, address))
         else:
             self._forget_broker_name(cluster, broker_name)
         if was_live:
@@ -275,11 +227,7 @@ class RouteTable:
 
     def _remove_key(self, key: BrokerKey) -> None:
         cluster, address = key
-        for name, broker in self._brokers.items():
-            if broker.cluster == cluster and address in broker.broker_addrs.values():
-                self.unregister(cluster, address, name)
-                return
-        del self._live[key]
+        self.unregister(cluster, address, self._live[key].broker_name)
 
     def _forget_broker_name(self, cluster: str, broker_name: str) -> None:
         del self._brokers[broker_name]
@@ -287,31 +235,18 @@ class RouteTable:
         names.pop(broker_name, None)
         if not names:
             self._clusters.pop(cluster, None)
-        for topic in [t for t, queues in self._queues.items() if broker_name in queues]:
-            self._forget_queues(topic, (broker_name,))
-
-    def _forget_queues(self, topic: str, broker_names: Iterable[str]) -> None:
-        queues = self._queues[topic]
-        for broker_name in broker_names:
-            queues.pop(broker_name, None)
-        if not queues:
-            del self._queues[topic]
+        self._queues.forget_broker(broker_name)
 
     def _close_writes_without_master(self, broker: BrokerData) -> None:
-        if not broker.enable_acting_master or MASTER_ID in broker.broker_addrs:
-            return
-        for queues in self._queues.values():
-            queue = queues.get(broker.broker_name or "")
-            if queue is not None:
+        if broker.enable_acting_master and MASTER_ID not in broker.broker_addrs:
+            for queue in self._queues.of_broker(broker.broker_name or ""):
                 queue.perm &= ~PERM_WRITE
 
     # ----------------------------------------------------------------- questions
 
     def pick_route(self, topic: str) -> TopicRouteData | None:
         """Where a topic lives; None when no broker that is there has it. The answer is the caller's own."""
-        queues = self._queues.get(topic)
-        if not queues:
-            return None
+        queues = self._queues.of_topic(topic)
         brokers = [
             msgspec.structs.replace(broker, broker_addrs=dict(broker.broker_addrs))
             for broker in map(self._brokers.get, queues)
@@ -346,22 +281,19 @@ class RouteTable:
 
     def topics(self) -> list[str]:
         """All topics."""
-        return list(self._queues)
+        return self._queues.topics()
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Topics that some broker of a cluster has."""
         names = self._clusters.get(cluster, {})
-        return [
-            topic for topic, queues in self._queues.items() if not names.keys().isdisjoint(queues)
-        ]
+        return list(dict.fromkeys(t for name in names for t in self._queues.topics_of(name)))
 
     def topics_with_flags(self, wanted: int, unwanted: int = 0) -> list[str]:
         """Topics whose system flag has all wanted bits and none of the unwanted ones; the first broker's word counts."""
         return [
             topic
-            for topic, queues in self._queues.items()
-            if (flag := next(iter(queues.values())).topic_sys_flag) & wanted == wanted
-            and not flag & unwanted
+            for topic, queue in self._queues.first_of_each()
+            if queue.topic_sys_flag & wanted == wanted and not queue.topic_sys_flag & unwanted
         ]
 
     # ----------------------------------------------------------------- commands
@@ -370,30 +302,26 @@ class RouteTable:
         """Add queues of one topic; nothing when one of them belongs to a broker name that is not there."""
         if not queues or any(queue.broker_name not in self._brokers for queue in queues):
             return
-        known = self._queues.setdefault(topic, {})
         for queue in queues:
-            known[queue.broker_name or ""] = queue
+            self._queues.put(topic, queue.broker_name or "", queue)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Take a topic out, for the brokers of one cluster or for all."""
         if not cluster:
-            self._queues.pop(topic, None)
-        elif topic in self._queues:
-            self._forget_queues(topic, self._clusters.get(cluster, {}))
+            self._queues.forget_topic(topic)
+        else:
+            self._queues.forget(topic, self._clusters.get(cluster, {}))
 
     def wipe_write_permission(self, broker_name: str) -> int:
         """Close a broker name's topics for writing until its next changed registration; how many there are."""
-        queues = self._queues_of(broker_name)
+        queues = list(self._queues.of_broker(broker_name))
         for queue in queues:
             queue.perm &= ~PERM_WRITE
         return len(queues)
 
     def add_write_permission(self, broker_name: str) -> int:
         """Open a broker name's topics for reading and writing, whatever they were; how many there are."""
-        queues = self._queues_of(broker_name)
+        queues = list(self._queues.of_broker(broker_name))
         for queue in queues:
             queue.perm = PERM_READ_WRITE
         return len(queues)
-
-    def _queues_of(self, broker_name: str) -> list[QueueData]:
-        return [queues[broker_name] for queues in self._queues.values() if broker_name in queues]

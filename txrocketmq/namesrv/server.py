@@ -5,14 +5,19 @@ Stands for ``NamesrvController`` and ``BrokerHousekeepingService``. Ports and fi
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from txrocketmq.config.reload import RunTimeConfiguration
 from txrocketmq.config.schema import NamesrvConfig
-from txrocketmq.interfaces import IConfigFiles, IConnection, IConnectionListener
+from txrocketmq.interfaces import IConfigFiles, IConnection, IConnectionListener, IRemotingClient
+from txrocketmq.namesrv.config_requests import FROZEN, ConfigRequests, Keep
+from txrocketmq.namesrv.first_members import FirstMemberNotices
 from txrocketmq.namesrv.kv_config import KVConfig
-from txrocketmq.namesrv.operations import NOT_SERVED, OPERATIONS
+from txrocketmq.namesrv.operations import OPERATIONS
 from txrocketmq.namesrv.processor import (
     AdminRequests,
     BrokerRequests,
@@ -32,6 +37,10 @@ class NameServer:
 
     :param files: where the key-value table is kept.
     :param file_name: the table's name there.
+    :param client: tells brokers of changes in their groups; without it they are not told.
+    :param sections: the configuration that operators see and change.
+    :param unknown: entries of the configuration file that no section has.
+    :param keep: writes changed entries to the configuration file.
     :ivar table: the routes.
     :ivar dispatcher: serves requests; for the server factory.
     """
@@ -44,12 +53,24 @@ class NameServer:
         clock: IReactorTime,
         files: IConfigFiles,
         file_name: str = "kvConfig.json",
+        *,
+        client: IRemotingClient | None = None,
+        sections: Sequence[object] = (),
+        unknown: Mapping[str, str] | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
         self._scan: IDelayedCall | None = None
-        self.table = RouteTable()
+        self.table = RouteTable(FirstMemberNotices(config, client).send)
         self.kv = KVConfig(files, file_name)
+        configuration = RunTimeConfiguration(
+            sections or (config,),
+            lambda: int(clock.seconds() * 1000),
+            frozen=FROZEN,
+            black_list=lambda: config.config_black_list,
+            unknown=unknown,
+        )
         self.dispatcher = Dispatcher(
             OPERATIONS,
             {
@@ -57,9 +78,9 @@ class NameServer:
                 "brokers": BrokerRequests(config, self.table, self.kv, clock),
                 "admin": AdminRequests(config, self.table),
                 "kv": KVRequests(self.kv),
+                "config": ConfigRequests(configuration, keep),
             },
             clock,
-            not_served=NOT_SERVED,
         )
 
     def start(self) -> None:

@@ -10,8 +10,10 @@ from twisted.internet.interfaces import IListeningPort
 
 from txrocketmq.broker.config_files import ConfigFiles
 from txrocketmq.config.load import Settings
-from txrocketmq.config.schema import NamesrvConfig, NettyServerConfig
+from txrocketmq.config.schema import NamesrvConfig, NettyClientConfig, NettyServerConfig
+from txrocketmq.config.write_back import write_back
 from txrocketmq.namesrv.server import NameServer
+from txrocketmq.remoting.client import RemotingClient
 from txrocketmq.remoting.limits import RemotingLimits
 from txrocketmq.remoting.protocol import RemotingServerFactory
 from txrocketmq.service.pools import BlockingPool
@@ -28,8 +30,12 @@ class NameServerRole:
     def __init__(self, settings: Settings, reactor: Any, port: ClaimedPort) -> None:
         self._config = settings.section(NamesrvConfig)
         self._network = settings.section(NettyServerConfig)
+        self._unknown = settings.unknown
         self._reactor = reactor
         self._claimed = port
+        self._client = RemotingClient(
+            reactor, limits=RemotingLimits.for_client(settings.section(NettyClientConfig))
+        )
         self._kv_path = os.path.abspath(self._config.kv_config_path)
         self._pool: BlockingPool | None = None
         self._server: NameServer | None = None
@@ -39,9 +45,19 @@ class NameServerRole:
     async def start(self) -> str:
         """Read the key-value table, listen."""
         directory, file_name = os.path.split(self._kv_path)
-        self._pool = BlockingPool(self._reactor, "namesrv-files", 1)
-        files = ConfigFiles(RealDisk(), self._pool, directory)
-        self._server = NameServer(self._config, self._reactor, files, file_name)
+        disk = RealDisk()
+        pool = self._pool = BlockingPool(self._reactor, "namesrv-files", 1)
+        config_path = os.path.abspath(self._config.config_store_path)
+        self._server = NameServer(
+            self._config,
+            self._reactor,
+            ConfigFiles(disk, pool, directory),
+            file_name,
+            client=self._client,
+            sections=(self._config, self._network),
+            unknown=self._unknown,
+            keep=lambda changes: pool.submit(write_back, disk, config_path, dict(changes)),
+        )
         self._server.start()
         self._factory = RemotingServerFactory(
             self._server.dispatcher,
@@ -64,5 +80,6 @@ class NameServerRole:
             await self._factory.close_all("the name server stops")
         if self._server is not None:
             self._server.stop()
+        await self._client.stop()
         if self._pool is not None:
             await self._pool.stop()

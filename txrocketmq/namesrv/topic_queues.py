@@ -1,0 +1,78 @@
+"""Which topics does each broker name have, and with how many queues? Both directions are one look-up.
+
+Stands for ``topicQueueTable`` of ``RouteInfoManager``. A broker name that goes costs as much as it has topics, however many topics
+there are: a hundred links that close together are a hundred such steps (official servers merge them in ``BatchUnregistrationService``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from txrocketmq.model.route import QueueData
+
+_NOTHING: Mapping[str, QueueData] = {}
+
+
+class TopicQueues:
+    """Topic and broker name to `QueueData`. A topic without any broker name is not there."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, dict[str, QueueData]] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}
+
+    def put(self, topic: str, broker_name: str, queue: QueueData) -> None:
+        """Set what a broker name has of a topic."""
+        self._by_topic.setdefault(topic, {})[broker_name] = queue
+        self._topics_of.setdefault(broker_name, {})[topic] = None
+
+    def of_topic(self, topic: str) -> Mapping[str, QueueData]:
+        """What each broker name has of a topic; empty for an unknown one."""
+        return self._by_topic.get(topic, _NOTHING)
+
+    def of_broker(self, broker_name: str) -> Iterator[QueueData]:
+        """What a broker name has of each of its topics, to be changed in place."""
+        for topic in self._topics_of.get(broker_name, ()):
+            yield self._by_topic[topic][broker_name]
+
+    def topics_of(self, broker_name: str) -> list[str]:
+        """The topics of a broker name."""
+        return list(self._topics_of.get(broker_name, ()))
+
+    def topics(self) -> list[str]:
+        """All topics."""
+        return list(self._by_topic)
+
+    def first_of_each(self) -> Iterator[tuple[str, QueueData]]:
+        """All topics, each with what the first broker name to bring it has."""
+        for topic, queues in self._by_topic.items():
+            yield topic, next(iter(queues.values()))
+
+    def forget(self, topic: str, broker_names: Iterable[str]) -> None:
+        """Take a topic away from broker names; they need not have it."""
+        queues = self._by_topic.get(topic)
+        if queues is None:
+            return
+        for broker_name in broker_names:
+            if queues.pop(broker_name, None) is not None:
+                self._forget_topic_of(broker_name, topic)
+        if not queues:
+            del self._by_topic[topic]
+
+    def forget_topic(self, topic: str) -> None:
+        """Take a topic away from all."""
+        for broker_name in self._by_topic.pop(topic, ()):
+            self._forget_topic_of(broker_name, topic)
+
+    def forget_broker(self, broker_name: str) -> None:
+        """Take all of its topics away from a broker name."""
+        for topic in self._topics_of.pop(broker_name, ()):
+            queues = self._by_topic[topic]
+            del queues[broker_name]
+            if not queues:
+                del self._by_topic[topic]
+
+    def _forget_topic_of(self, broker_name: str, topic: str) -> None:
+        topics = self._topics_of[broker_name]
+        del topics[topic]
+        if not topics:
+            del self._topics_of[broker_name]
