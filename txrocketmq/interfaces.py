@@ -32,6 +32,7 @@ class IConnection(Interface):
     local_address = Attribute("``(host, port)`` of this end.")
     remote_text = Attribute("The peer as ``host:port`` text, IPv6 hosts bracketed.")
     is_open = Attribute("False once the connection is lost or being closed.")
+    is_writable = Attribute("False while more bytes wait for the peer than the high mark allows.")
     attributes = Attribute("A dict for the roles' own marks (client id, broker address).")
 
     def request(
@@ -49,6 +50,10 @@ class IConnection(Interface):
     def answer(request: Any, reply: Any) -> None:
         """Answer a request (`remoting.dispatch.Request`) whose handler returned None, with a `Reply`; nothing when it is
         oneway or the connection is gone. `Request.answer` is the usual way to call it."""
+
+    def call_when_writable(callback: Callable[[], object]) -> None:
+        """Call back once the peer has taken what waits for it; at once when nothing does, never when the connection is lost
+        first. Whoever has much to say to a slow peer waits here instead of piling up bytes."""
 
     def close(reason: str) -> None:
         """Close the connection after what was written; the reason goes to the log."""

@@ -22,9 +22,24 @@ class FakeConnection:
         self.local_address = ("192.0.2.1", 10911)
         self.remote_text = f"192.0.2.10:{port}"
         self.is_open = True
+        self.is_writable = True
         self.attributes: dict[str, Any] = {}
         self.told: list[tuple[int, Any]] = []
         self.close_reason = ""
+        self._when_writable: list[Callable[[], object]] = []
+
+    def call_when_writable(self, callback: Callable[[], object]) -> None:
+        if self.is_writable:
+            callback()
+        else:
+            self._when_writable.append(callback)
+
+    def drain(self) -> None:
+        """The peer takes what was written."""
+        self.is_writable = True
+        waiting, self._when_writable = self._when_writable, []
+        for callback in waiting:
+            callback()
 
     def request(self, code: int, header: object, body: bytes, timeout_ms: int) -> Deferred[Any]:
         return fail(RemotingConnectError(self.remote_text, "nobody listens"))

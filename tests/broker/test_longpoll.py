@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, cast
 
 import pytest
 from fakes import FakeConnection
 from twisted.internet.task import Clock
 
-from txrocketmq.broker.longpoll import HeldPull, HeldPulls
+from txrocketmq.broker.longpoll import MAX_HELD_BYTES, HeldPull, HeldPulls
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.store.filter import TagsFilter
 
@@ -165,3 +166,63 @@ def test_a_pull_that_cannot_be_answered_hinders_no_other(failing: int) -> None:
     held.message_arrived("TopicA", 0, 1, 0, 0)
     clock.advance(0)
     assert woken == [pulls[1 - failing]]
+
+
+def test_a_peer_that_does_not_read_keeps_its_pulls_waiting_until_it_does() -> None:
+    desk = Desk()
+    slow, quick = FakeConnection(), FakeConnection(40001)
+    pulls = [desk.pull(connection=slow), desk.pull(connection=slow), desk.pull(connection=quick)]
+    for pull in pulls:
+        desk.held.hold(pull)
+    slow.is_writable = False
+    desk.arrive()
+    desk.clock.advance(0)
+    assert desk.woken == [pulls[2]]
+    slow.drain()
+    desk.clock.advance(0)
+    assert desk.woken == [pulls[2], pulls[0], pulls[1]]
+
+
+def test_a_peer_that_never_reads_leaves_nothing_behind() -> None:
+    desk = Desk()
+    link = FakeConnection()
+    desk.held.hold(desk.pull(connection=link))
+    link.is_writable = False
+    desk.arrive()
+    desk.clock.advance(0)
+    link.is_open = False
+    desk.held.drop_connection(link)
+    link.drain()
+    desk.clock.advance(20)
+    assert desk.woken == []
+    assert desk.clock.getDelayedCalls() == []
+
+
+def test_what_held_pulls_take_is_bounded() -> None:
+    desk = Desk()
+    most = MAX_HELD_BYTES // 2
+    large = [desk.pull() for _ in range(3)]
+    for pull in large:
+        pull.size_bytes = most
+    assert desk.held.hold(large[0])
+    assert desk.held.hold(large[1])
+    assert not desk.held.hold(large[2])
+    desk.arrive()
+    desk.clock.advance(0)
+    assert desk.held.size_bytes == 0
+    large[2].offset = desk.max_offset
+    assert desk.held.hold(large[2])
+
+
+def test_a_crowd_of_pulls_of_one_link_is_dropped_and_woken_in_little_time() -> None:
+    desk = Desk(capacity=100_000)
+    gone, staying = FakeConnection(), FakeConnection(40001)
+    for link in (gone, staying):
+        for _ in range(20_000):
+            desk.held.hold(desk.pull(connection=link))
+    begun = time.process_time()
+    desk.held.drop_connection(gone)
+    desk.arrive()
+    desk.clock.advance(0)
+    assert len(desk.woken) == 20_000
+    assert time.process_time() - begun < 2

@@ -187,7 +187,10 @@ def test_offsets_are_saved_every_period_when_they_changed_and_survive() -> None:
     assert again.offsets.query("G", "T", 10) == 3
     assert again.offsets.query("G", "T", 1) == -1
     assert again.offsets.query("H", "T", 0) == -1
-    assert {t: again.offsets.queues_of("G", t) for t in again.offsets.topics_of("G")} == {"T": {0: 7, 10: 3}, "%RETRY%G": {0: 1}}
+    assert {t: again.offsets.queues_of("G", t) for t in again.offsets.topics_of("G")} == {
+        "T": {0: 7, 10: 3},
+        "%RETRY%G": {0: 1},
+    }
     assert written == desk.disk.read_file(path)
 
 

@@ -312,6 +312,22 @@ def test_a_peer_that_does_not_read_is_not_read(server: Server) -> None:
     assert connection.oneway(ECHO, None, b"") is True
 
 
+def test_who_has_much_to_say_is_called_when_the_peer_reads_again(server: Server) -> None:
+    connection, transport = server.connect()
+    called: list[str] = []
+    connection.call_when_writable(lambda: called.append("at once"))
+    transport.producer.pauseProducing()
+    assert not connection.is_writable
+    connection.call_when_writable(lambda: called.append("later"))
+    assert called == ["at once"]
+    transport.producer.resumeProducing()
+    assert called == ["at once", "later"]
+    transport.producer.pauseProducing()
+    connection.call_when_writable(lambda: called.append("never"))
+    connection.connectionLost()
+    assert connection._when_writable == []
+
+
 class NarrowTransport(CountingTransport):
     """Pauses its producer when more than 64 KiB are written, like the real one."""
 

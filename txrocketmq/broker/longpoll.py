@@ -2,11 +2,18 @@
 
 Stands for ``PullRequestHoldService`` and ``ManyPullRequest``. A held pull is answered by the first message of its queue that
 passes its filter, or exactly when its time is over; the official scan every five seconds is not copied. Wake-ups of one reactor
-turn are gathered, so that a burst of sends is answered by one pull with many messages.
+turn are gathered, so that a burst of sends is answered by one pull with many messages::
+
+    held --message or deadline--> ready --next turn--> answered
+      |                             `--the peer takes no more bytes--> stalled --it does again--> ready
+      `--its link is gone--> forgotten, in any state
+
+What a peer can make the broker keep is bounded: the number of held pulls, their bytes, and the answers that it does not read.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
@@ -19,6 +26,13 @@ from txrocketmq.remoting.dispatch import Request
 
 QueueKey = tuple[str, int]
 
+MAX_HELD_BYTES = 256 * 1024 * 1024
+"""What all held requests together may take; a usual one takes `USUAL_PULL_BYTES` and what its header and body have."""
+USUAL_PULL_BYTES = 1024
+
+WAKES_OF_A_TURN = 500
+"""Pulls answered before others have their turn."""
+
 
 class HeldPull:
     """One pull that waits.
@@ -26,6 +40,7 @@ class HeldPull:
     :ivar request: the request to run again on wake-up, and to answer then.
     :ivar offset: logical offset that was asked for; any message at or after it may wake the pull.
     :ivar deadline_ms: wall-clock time at which it is answered anyway.
+    :ivar size_bytes: about what keeping the request costs.
     """
 
     __slots__ = (
@@ -36,6 +51,7 @@ class HeldPull:
         "offset",
         "queue",
         "request",
+        "size_bytes",
     )
 
     def __init__(
@@ -46,6 +62,7 @@ class HeldPull:
         message_filter: IMessageFilter | None,
         connection: IConnection,
         request: Request[PullMessageRequestHeader],
+        size_bytes: int = USUAL_PULL_BYTES,
     ) -> None:
         self.queue = queue
         self.offset = offset
@@ -53,6 +70,7 @@ class HeldPull:
         self.message_filter = message_filter
         self.connection = connection
         self.request = request
+        self.size_bytes = size_bytes
         self.is_held = False
 
 
@@ -62,6 +80,8 @@ class HeldPulls:
     :param wake: runs a pull again and answers it, whatever it finds.
     :param max_offset: the next logical offset of a queue.
     :param capacity: how many pulls may wait at once.
+    :ivar count: how many wait.
+    :ivar size_bytes: what they take.
     """
 
     _log = Logger()
@@ -77,24 +97,28 @@ class HeldPulls:
         self._wake = wake
         self._max_offset = max_offset
         self._capacity = capacity
-        self._by_queue: dict[QueueKey, list[HeldPull]] = {}
-        self._by_connection: dict[IConnection, set[HeldPull]] = {}
+        # Dicts as ordered sets: one link may hold a hundred thousand pulls of one queue, and go away.
+        self._by_queue: dict[QueueKey, dict[HeldPull, None]] = {}
+        self._by_connection: dict[IConnection, dict[HeldPull, None]] = {}
+        self._stalled: dict[IConnection, deque[HeldPull]] = {}
         self._deadlines: list[tuple[int, int, HeldPull]] = []
         self._sequence = 0
-        self._ready: list[HeldPull] = []
+        self._ready: deque[HeldPull] = deque()
         self._timer: IDelayedCall | None = None
         self._timer_at_ms = 0
         self._wake_call: IDelayedCall | None = None
         self.count = 0
+        self.size_bytes = 0
 
     def hold(self, pull: HeldPull) -> bool:
         """Keep a pull until a message arrives or its time is over; False when there is no room for more."""
-        if self.count >= self._capacity():
+        if self.count >= self._capacity() or self.size_bytes + pull.size_bytes > MAX_HELD_BYTES:
             return False
         pull.is_held = True
         self.count += 1
-        self._by_queue.setdefault(pull.queue, []).append(pull)
-        self._by_connection.setdefault(pull.connection, set()).add(pull)
+        self.size_bytes += pull.size_bytes
+        self._by_queue.setdefault(pull.queue, {})[pull] = None
+        self._by_connection.setdefault(pull.connection, {})[pull] = None
         self._sequence += 1
         if len(self._deadlines) > 2 * self.count + 1024:
             # Woken pulls stay behind in the heap; a busy broker would pile them up.
@@ -125,19 +149,30 @@ class HeldPulls:
 
     def drop_connection(self, connection: IConnection) -> None:
         """Forget the pulls of a connection that is gone: nobody waits for their answer."""
+        self._stalled.pop(connection, None)
         for pull in tuple(self._by_connection.get(connection, ())):
             self._release(pull)
+
+    def wake_group(self, group: str, topic: str) -> None:
+        """Answer a group's held pulls of a topic soon (an operator moved it to other offsets)."""
+        for queue, pulls in tuple(self._by_queue.items()):
+            if queue[0] == topic:
+                for pull in tuple(pulls):
+                    if pull.request.header.consumer_group == group:
+                        self._make_ready(pull)
 
     def wake_all(self) -> None:
         """Answer every held pull now (the broker stops, or a master appeared)."""
         for pulls in tuple(self._by_queue.values()):
             for pull in tuple(pulls):
                 self._make_ready(pull)
-        self._run_ready()
+        while self._ready:
+            self._run_ready()
 
     def stop(self) -> None:
-        """Answer every held pull and hold no timer any more."""
+        """Answer every held pull and hold no timer any more; peers that do not read get nothing."""
         self.wake_all()
+        self._stalled.clear()
         for call in (self._timer, self._wake_call):
             if call is not None and call.active():
                 call.cancel()
@@ -147,18 +182,22 @@ class HeldPulls:
     def _release(self, pull: HeldPull) -> None:
         pull.is_held = False
         self.count -= 1
+        self.size_bytes -= pull.size_bytes
         pulls = self._by_queue[pull.queue]
-        pulls.remove(pull)
+        del pulls[pull]
         if not pulls:
             del self._by_queue[pull.queue]
         mine = self._by_connection[pull.connection]
-        mine.discard(pull)
+        del mine[pull]
         if not mine:
             del self._by_connection[pull.connection]
 
     def _make_ready(self, pull: HeldPull) -> None:
         self._release(pull)
         self._ready.append(pull)
+        self._run_soon()
+
+    def _run_soon(self) -> None:
         if self._wake_call is None:
             self._wake_call = self._clock.callLater(0, self._run_ready)
 
@@ -166,14 +205,37 @@ class HeldPulls:
         call, self._wake_call = self._wake_call, None
         if call is not None and call.active():
             call.cancel()
-        ready, self._ready = self._ready, []
-        for pull in ready:
-            if not pull.connection.is_open:
+        ready = self._ready
+        for _ in range(min(len(ready), WAKES_OF_A_TURN)):
+            pull = ready.popleft()
+            connection = pull.connection
+            if not connection.is_open:
+                continue
+            if not connection.is_writable or connection in self._stalled:
+                self._stall(pull)
                 continue
             try:
                 self._wake(pull)
             except Exception:
                 self._log.failure("a held pull could not be answered")
+        if ready:
+            self._run_soon()
+
+    def _stall(self, pull: HeldPull) -> None:
+        """Answering a peer that does not read would only pile up bytes: its pulls wait for it."""
+        connection = pull.connection
+        stalled = self._stalled.get(connection)
+        if stalled is not None:
+            stalled.append(pull)
+            return
+        self._stalled[connection] = deque((pull,))
+        connection.call_when_writable(lambda: self._go_on(connection))
+
+    def _go_on(self, connection: IConnection) -> None:
+        stalled = self._stalled.pop(connection, None)
+        if stalled:
+            self._ready.extend(stalled)
+            self._run_soon()
 
     def _arm(self, deadline_ms: int) -> None:
         delay_s = max(0.0, deadline_ms / 1000 - self._clock.seconds())

@@ -12,7 +12,7 @@ kept frames are served first, then reading goes on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, fail
@@ -73,6 +73,7 @@ class RemotingProtocol(Protocol):
         self._turn: list[bytes] | None = None
         self._unanswered = 0
         self._output_full = False
+        self._when_writable: list[Callable[[], object]] = []
         self._halted = False
         self._resume_call: IDelayedCall | None = None
         self._close_reason = ""
@@ -123,6 +124,18 @@ class RemotingProtocol(Protocol):
         frame = self._make_request(code, header, body, ext_fields, ONEWAY_BIT).encode()
         self.send_parts((frame,))
         return True
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the unsent bytes are below the high mark."""
+        return not self._output_full
+
+    def call_when_writable(self, callback: Callable[[], object]) -> None:
+        """See `IConnection.call_when_writable`."""
+        if self._output_full:
+            self._when_writable.append(callback)
+        else:
+            callback()
 
     def close(self, reason: str) -> None:
         """Close after what was written. Waiters get `RemotingSendError`; no further frame of the peer is served."""
@@ -201,6 +214,7 @@ class RemotingProtocol(Protocol):
             self._close_reason = "closed by the peer" if closed else reason.getErrorMessage()
         self.is_open = False
         self._backlog.clear()
+        self._when_writable.clear()
         self._drop_resume_call()
         self._pending.fail_all(self._close_reason)
         self._group.left(self, self._close_reason)
@@ -223,6 +237,9 @@ class RemotingProtocol(Protocol):
     def resumeProducing(self) -> None:
         """All bytes are sent."""
         self._output_full = False
+        waiting, self._when_writable = self._when_writable, []
+        for callback in waiting:
+            callback()
         self._resume()
 
     def stopProducing(self) -> None:

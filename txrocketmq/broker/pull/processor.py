@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from txrocketmq.broker.clients import Consumers
 from txrocketmq.broker.consumer_offsets import ConsumerOffsets
 from txrocketmq.broker.groups import SubscriptionGroups
-from txrocketmq.broker.longpoll import HeldPull, HeldPulls
+from txrocketmq.broker.longpoll import USUAL_PULL_BYTES, HeldPull, HeldPulls
 from txrocketmq.broker.pull.subscriptions import (
     BROKER_FORBIDDEN,
     GROUP_FORBIDDEN,
@@ -256,5 +256,6 @@ class PullProcessor:
                 wanted,
                 request.connection,
                 request,
+                USUAL_PULL_BYTES + len(header.subscription or "") + len(request.body),
             )
         )
