@@ -34,6 +34,7 @@ from txrocketmq.remoting.protocol import RemotingServerFactory
 from txrocketmq.service.pools import BlockingPool
 from txrocketmq.store.disk import RealDisk
 from txrocketmq.store.message_store import MessageStore
+from txrocketmq.store.upkeep import StoreUpkeep
 
 PORT = 10911
 ROUNDS = 5
@@ -134,9 +135,10 @@ class Bench:
         store_config = MessageStoreConfig(
             store_path_root_dir=str(place), store_path_commit_log=str(place / "commitlog")
         )
+        disk = RealDisk()
         self.store = MessageStore(
             store_config,
-            RealDisk(),
+            disk,
             reactor,
             pool=files,
             flush_pool=flush,
@@ -148,9 +150,12 @@ class Bench:
             config,
             store_config,
             self.store,
+            StoreUpkeep(
+                self.store, store_config, disk, queues, lambda: int(reactor.seconds() * 1000)
+            ),
             self.client,
             reactor,
-            ConfigFiles(RealDisk(), files, str(place / "config")),
+            ConfigFiles(disk, files, str(place / "config")),
             listen_port=PORT,
         )
         dispatcher = Dispatcher(self.core.operations, self.core.handlers(), reactor)

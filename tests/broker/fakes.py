@@ -41,7 +41,14 @@ class FakeConnection:
         for callback in waiting:
             callback()
 
-    def request(self, code: int, header: object, body: bytes, timeout_ms: int) -> Deferred[Any]:
+    def request(
+        self,
+        code: int,
+        header: object,
+        body: bytes,
+        timeout_ms: int,
+        ext_fields: Mapping[str, str] | None = None,
+    ) -> Deferred[Any]:
         return fail(RemotingConnectError(self.remote_text, "nobody listens"))
 
     def oneway(self, code: int, header: object, body: bytes) -> bool:

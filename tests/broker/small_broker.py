@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from fakes import FakeClient
 from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.defer import succeed
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
@@ -28,6 +29,7 @@ from txrocketmq.model.message import MessageExt
 from txrocketmq.remoting.dispatch import Dispatcher
 from txrocketmq.remoting.protocol import RemotingServerFactory
 from txrocketmq.store.message_store import MessageStore
+from txrocketmq.store.upkeep import StoreUpkeep
 from txrocketmq.testing.disk import MemoryDisk
 from txrocketmq.testing.pools import ImmediatePool
 
@@ -193,14 +195,17 @@ class SmallBroker:
             memory_bytes=memory_bytes,
         )
         self.client = FakeClient()
+        self.kept: dict[str, str] = {}
         self.core = BrokerCore(
             self.config,
             self.store_config,
             self.store,
+            StoreUpkeep(self.store, self.store_config, self.disk, pool, self.now_ms),
             self.client,
             self.clock,
             ConfigFiles(self.disk, pool, f"{ROOT}/config"),
             listen_port=PORT,
+            keep_change=lambda changes: succeed(self.kept.update(changes)),
         )
         self.dispatcher = Dispatcher(
             self.core.operations,
@@ -215,6 +220,9 @@ class SmallBroker:
         assert_fired(self.store.load())
         self.store.start()
         self.core.start()
+
+    def now_ms(self) -> int:
+        return int(self.clock.seconds() * 1000)
 
     def connect(self, port: int = 40000, host: str = "192.0.2.10") -> Peer:
         kind = IPv6Address if ":" in host else IPv4Address

@@ -34,7 +34,9 @@ def running() -> tuple[BrokerConfig, MessageStoreConfig, RunTimeConfiguration]:
 
 def test_a_change_is_seen_by_whoever_holds_the_section() -> None:
     broker, store, configuration = running()
-    change = configuration.update_from(b"waitTimeMillsInSendQueue=250\nflushDiskType=SYNC_FLUSH\n")
+    change = configuration.update(
+        configuration.parse(b"waitTimeMillsInSendQueue=250\nflushDiskType=SYNC_FLUSH\n")
+    )
     assert broker.wait_time_mills_in_send_queue == 250
     assert store.flush_disk_type == "SYNC_FLUSH"
     assert change.changed == {"waitTimeMillsInSendQueue": "250", "flushDiskType": "SYNC_FLUSH"}

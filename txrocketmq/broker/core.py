@@ -7,14 +7,22 @@ clock, and gives back handlers for the dispatcher and a listener for connections
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from ipaddress import ip_address
+from typing import TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from txrocketmq.broker.admin.processor import AdminProcessor
+from txrocketmq.broker.admin.connections import ConnectionAdmin
+from txrocketmq.broker.admin.groups import GroupAdmin
+from txrocketmq.broker.admin.positions import PositionAdmin
+from txrocketmq.broker.admin.settings import KeepChange, SettingsAdmin
+from txrocketmq.broker.admin.stats import StatsAdmin
+from txrocketmq.broker.admin.topics import TopicAdmin
+from txrocketmq.broker.admin.upkeep import UpkeepAdmin
 from txrocketmq.broker.clients import ChangeNotices, Consumers, Producers
 from txrocketmq.broker.consumer_offsets import ConsumerOffsets
 from txrocketmq.broker.groups import SubscriptionGroups
@@ -23,12 +31,17 @@ from txrocketmq.broker.lock_processor import LockProcessor
 from txrocketmq.broker.locks import QueueLocks
 from txrocketmq.broker.offset.processor import OffsetProcessor
 from txrocketmq.broker.operations import NOT_SERVED, OPERATIONS
+from txrocketmq.broker.progress import Progress
 from txrocketmq.broker.pull.processor import PullProcessor
+from txrocketmq.broker.query.processor import QueryProcessor
 from txrocketmq.broker.registration import Registration
 from txrocketmq.broker.runtime_info import runtime_info
 from txrocketmq.broker.send.processor import SendProcessor
+from txrocketmq.broker.stats import DAY, HOUR, MINUTE, BrokerStats
+from txrocketmq.broker.throughput import Throughput
+from txrocketmq.broker.to_clients import ClientCalls, notify_ids_changed
 from txrocketmq.broker.topics import Topics
-from txrocketmq.codec.headers import NotifyConsumerIdsChangedRequestHeader
+from txrocketmq.config.reload import Change, RunTimeConfiguration
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.errors import ConfigError
 from txrocketmq.interfaces import (
@@ -37,17 +50,20 @@ from txrocketmq.interfaces import (
     IConnectionListener,
     IMessageStore,
     IRemotingClient,
+    IStoreUpkeep,
 )
-from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.message import Host
 from txrocketmq.model.names import MASTER_ID
 from txrocketmq.remoting.dispatch import Lane
+
+T = TypeVar("T")
 
 MASTER_ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
 CLIENT_SCAN_S = 10.0
 NOTICE_FLUSH_S = 15.0
 
-_NOTIFY = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED.value
+#: Never changed at run time, whatever `configBlackList` says.
+FROZEN_KEYS = ("brokerConfigPath", "rocketmqHome", "configBlackList")
 
 
 class BrokerCore:
@@ -55,6 +71,8 @@ class BrokerCore:
 
     :param listen_port: the port that clients are told.
     :param store_host: the advertised address, numeric; needed when ``brokerIP1`` is a host name.
+    :param configuration: all that may be shown and changed of the configuration; by default the two sections given.
+    :param keep_change: writes changed keys where the next start finds them.
     :raises ConfigError: the role is unknown or not served, or the address is a name without a ``store_host``.
     """
 
@@ -66,20 +84,28 @@ class BrokerCore:
         config: BrokerConfig,
         store_config: MessageStoreConfig,
         store: IMessageStore,
+        upkeep: IStoreUpkeep,
         remoting_client: IRemotingClient,
         clock: IReactorTime,
         config_files: IConfigFiles,
         *,
         listen_port: int,
         store_host: Host | None = None,
+        configuration: RunTimeConfiguration | None = None,
+        keep_change: KeepChange | None = None,
     ) -> None:
         _take_role(config, store_config)
         self.config = config
-        self._store = store
+        self.store_config = store_config
+        self.store = store
+        self.upkeep = upkeep
         self._clock = clock
         self.address = host_port(config.broker_ip1, listen_port)
+        self._store_host = store_host or numeric_host(config.broker_ip1, listen_port)
         self._is_loaded = False
         self._sweeps: list[_Sweep] = []
+        self._midnight: IDelayedCall | None = None
+        self._leaving: Deferred[None] | None = None
         self.started_ms = self._now_ms()
 
         self.topics = Topics(config, store_config, config_files, self._now_ms)
@@ -87,31 +113,15 @@ class BrokerCore:
         self.offsets = ConsumerOffsets(config, config_files, self._now_ms)
         self.locks = QueueLocks(clock)
         self._notices = ChangeNotices(
-            _notify,
+            notify_ids_changed,
             lambda: config.real_time_notify_consumer_change,
             lambda: config.notify_consumer_ids_changed_enable,
         )
         self.consumers = Consumers(clock, self._notices)
         self.producers = Producers(clock)
-        self.send = SendProcessor(
-            config,
-            store_config,
-            store,
-            self.topics,
-            self.groups,
-            store_host or numeric_host(config.broker_ip1, listen_port),
-            self._now_ms,
-        )
-        self.pull = PullProcessor(
-            config, clock, store, self.topics, self.groups, self.consumers, self.offsets
-        )
-        self._heartbeat = HeartbeatProcessor(
-            config, self.topics, self.groups, self.consumers, self.producers, self._now_ms
-        )
-        self._offset = OffsetProcessor(store, self.topics, self.groups, self.offsets)
-        self._admin = AdminProcessor(
-            config, self.topics, self.groups, self.offsets, lambda: runtime_info(self)
-        )
+        self.stats = BrokerStats(self._now_ms, config.broker_cluster_name, self.topics.is_system)
+        self.throughput = Throughput()
+        self.progress = Progress(store, self.topics, self.consumers, self.offsets)
         self.registration = Registration(
             config,
             self.topics,
@@ -121,19 +131,104 @@ class BrokerCore:
             host_port(config.broker_ip2, store_config.ha_listen_port or listen_port + 1),
         )
         self.topics.on_change = self.registration.topics_changed
+        self._make_client_handlers()
+        self._make_admin_handlers(
+            configuration
+            or RunTimeConfiguration(
+                (config, store_config),
+                self._now_ms,
+                frozen=FROZEN_KEYS,
+                black_list=lambda: config.config_black_list,
+            ),
+            keep_change,
+        )
         self.connection_listener = ClientLinks(self)
         store.add_arrival_listener(self.pull.held.message_arrived)
 
-    def handlers(self) -> dict[str, object]:
-        """The objects whose methods the operations table names."""
-        return {
+    def _make_client_handlers(self) -> None:
+        config, store, topics, groups = self.config, self.store, self.topics, self.groups
+        self.send = SendProcessor(
+            config,
+            self.store_config,
+            store,
+            topics,
+            groups,
+            self._store_host,
+            self._now_ms,
+            self.stats,
+            self.throughput,
+        )
+        self.pull = PullProcessor(
+            config,
+            self.store_config,
+            self._clock,
+            store,
+            topics,
+            groups,
+            self.consumers,
+            self.offsets,
+            self.stats,
+            self.throughput,
+        )
+        heartbeat = HeartbeatProcessor(
+            config, topics, groups, self.consumers, self.producers, self._now_ms
+        )
+        self._handlers: dict[str, object] = {
             "send": self.send,
             "pull": self.pull,
-            "offset": self._offset,
-            "heartbeat": self._heartbeat,
+            "query": QueryProcessor(self.store_config, store),
+            "offset": OffsetProcessor(config, store, topics, groups, self.offsets),
+            "heartbeat": heartbeat,
             "lock": LockProcessor(self.locks),
-            "admin": self._admin,
         }
+
+    def _make_admin_handlers(
+        self, configuration: RunTimeConfiguration, keep_change: KeepChange | None
+    ) -> None:
+        config, store, topics, groups = self.config, self.store, self.topics, self.groups
+        clients = ClientCalls(self.consumers)
+        self._handlers |= {
+            "topics": TopicAdmin(config, store, topics, self.offsets, self._topic_deleted),
+            "groups": GroupAdmin(config, groups, self.offsets, self.stats.group_deleted),
+            "connections": ConnectionAdmin(
+                config,
+                self.address,
+                store,
+                topics,
+                groups,
+                self.offsets,
+                self.consumers,
+                self.producers,
+                clients,
+            ),
+            "stats": StatsAdmin(
+                config.broker_name,
+                self.address,
+                store,
+                topics,
+                groups,
+                self.progress,
+                self.stats,
+                self._now_ms,
+            ),
+            "positions": PositionAdmin(
+                config,
+                self.store_config,
+                store,
+                topics,
+                groups,
+                self.offsets,
+                self.progress,
+                clients,
+                self.pull.held.wake_group,
+            ),
+            "settings": SettingsAdmin(configuration, keep_change, self._configuration_changed),
+            "upkeep": UpkeepAdmin(store, self.upkeep, self.consumers, lambda: runtime_info(self)),
+        }
+
+    def handlers(self) -> dict[str, object]:
+        """The objects whose methods the operations table names."""
+        return dict(self._handlers)
 
     def lane_limits(self) -> dict[Lane, int]:
         """How many requests of each kind may wait for a deferred answer."""
@@ -166,14 +261,38 @@ class BrokerCore:
         self._every(CLIENT_SCAN_S, self._expire_clients)
         self._every(max(0.1, self.config.flush_consumer_offset_interval / 1000), self._save_changes)
         self._every(NOTICE_FLUSH_S, self._notices.flush)
+        self._every(1.0, self._sample_throughput)
+        for span, sample in (
+            (MINUTE, self.stats.sample_for_minute),
+            (HOUR, self.stats.sample_for_hour),
+            (DAY, self.stats.sample_for_day),
+        ):
+            self._every(span.period_s, sample)
+        self._wait_for_midnight()
         self.registration.start()
+
+    def leave(self) -> Deferred[None]:
+        """Unregister from the name servers, so that clients are sent elsewhere; requests are served until `stop`."""
+        if self._leaving is None:
+            self._leaving = self.registration.stop()
+        waiting: Deferred[None] = Deferred()
+
+        def left(outcome: T) -> T:
+            waiting.callback(None)
+            return outcome
+
+        self._leaving.addBoth(left)
+        return waiting
 
     def stop(self) -> Deferred[None]:
         """Unregister, answer what is held, save the tables. The store is stopped by whoever started it."""
         for sweep in self._sweeps:
             sweep.stop()
         self._sweeps.clear()
-        leaving = self.registration.stop()
+        if self._midnight is not None:
+            self._midnight.cancel()
+            self._midnight = None
+        leaving = self.leave()
         self.pull.held.stop()
         return leaving.addCallback(lambda ignored: self._save_all())
 
@@ -186,6 +305,33 @@ class BrokerCore:
 
     def _every(self, period_s: float, work: Callable[[], object]) -> None:
         self._sweeps.append(_Sweep(self._clock, period_s, work))
+
+    def _sample_throughput(self) -> None:
+        self.throughput.sample(self._now_ms(), self.stats.put_total(True))
+
+    def _wait_for_midnight(self) -> None:
+        """Days are those of the machine's time zone, as officially."""
+        now = datetime.fromtimestamp(self._clock.seconds())
+        tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+        delay_s = max(1.0, tomorrow.timestamp() - now.timestamp())
+        self._midnight = self._clock.callLater(delay_s, self._day_is_over)
+
+    def _day_is_over(self) -> None:
+        self.stats.midnight()
+        self._wait_for_midnight()
+
+    def _topic_deleted(self, topic: str) -> None:
+        if self.config.auto_delete_unused_stats:
+            self.stats.topic_deleted(topic)
+
+    def _configuration_changed(self, change: Change) -> None:
+        """What has to follow a change of the configuration at once."""
+        if "brokerPermission" in change.changed:
+            # Clients see the broker's permission in the routes of its topics.
+            self.topics.data_version.next(self._now_ms())
+            self.registration.register_all(True)
+        elif "namesrvAddr" in change.changed:
+            self.registration.register_all(True)
 
     def _expire_clients(self) -> None:
         expired_ms = self.config.channel_expired_timeout
@@ -244,12 +390,6 @@ class _Sweep:
             self._work()
         except Exception:
             self._log.failure("timed work failed")
-
-
-def _notify(connection: IConnection, group: str) -> object:
-    return connection.oneway(
-        _NOTIFY, NotifyConsumerIdsChangedRequestHeader(consumer_group=group), b""
-    )
 
 
 def _take_role(config: BrokerConfig, store_config: MessageStoreConfig) -> None:

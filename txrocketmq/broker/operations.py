@@ -11,8 +11,8 @@ R = RequestCode
 
 def _row(
     code: RequestCode,
-    request_header: type | None,
-    response_header: type | None,
+    request_header: type[h.Header] | None,
+    response_header: type[h.Header] | None,
     handler: str,
     lane: Lane,
     *,
@@ -22,7 +22,7 @@ def _row(
     return Operation(int(code), request_header, response_header, handler, lane, vip, may_hold)
 
 
-OPERATIONS = (
+_OPERATIONS_OF_CLIENTS = (
     _row(
         R.SEND_MESSAGE,
         h.SendMessageRequestHeader,
@@ -104,7 +104,14 @@ OPERATIONS = (
         "offset.get_earliest_store_time",
         Lane.ADMIN,
     ),
-    _row(R.GET_ALL_CONSUMER_OFFSET, None, None, "admin.get_all_offsets", Lane.ADMIN),
+    _row(
+        R.QUERY_MESSAGE,
+        h.QueryMessageRequestHeader,
+        h.QueryMessageResponseHeader,
+        "query.query_message",
+        Lane.QUERY,
+    ),
+    _row(R.VIEW_MESSAGE_BY_ID, h.ViewMessageRequestHeader, None, "query.view_message", Lane.QUERY),
     _row(R.HEART_BEAT, h.HeartbeatRequestHeader, None, "heartbeat.heart_beat", Lane.HEARTBEAT),
     _row(
         R.UNREGISTER_CLIENT,
@@ -123,38 +130,137 @@ OPERATIONS = (
     ),
     _row(R.LOCK_BATCH_MQ, h.LockBatchMqRequestHeader, None, "lock.lock_batch", Lane.LOCK),
     _row(R.UNLOCK_BATCH_MQ, h.LockBatchMqRequestHeader, None, "lock.unlock_batch", Lane.LOCK),
-    _row(
-        R.UPDATE_AND_CREATE_TOPIC,
-        h.CreateTopicRequestHeader,
+)
+
+_ADMINISTRATION = (
+    # Topics.
+    (R.UPDATE_AND_CREATE_TOPIC, h.CreateTopicRequestHeader, None, "topics.update_topic"),
+    (R.UPDATE_AND_CREATE_TOPIC_LIST, None, None, "topics.update_topics"),
+    (R.DELETE_TOPIC_IN_BROKER, h.DeleteTopicRequestHeader, None, "topics.delete_topic"),
+    (R.GET_TOPIC_CONFIG, h.GetTopicConfigRequestHeader, None, "topics.get_topic"),
+    (R.GET_ALL_TOPIC_CONFIG, None, h.GetAllTopicConfigResponseHeader, "topics.get_all_topics"),
+    (R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, None, None, "topics.get_system_topics"),
+    (R.CLEAN_UNUSED_TOPIC, None, None, "topics.clean_unused_topics"),
+    # Groups.
+    (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, None, "groups.update_group"),
+    (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, None, "groups.update_groups"),
+    (
+        R.DELETE_SUBSCRIPTIONGROUP,
+        h.DeleteSubscriptionGroupRequestHeader,
         None,
-        "admin.update_topic",
-        Lane.ADMIN,
+        "groups.delete_group",
     ),
-    _row(
-        R.GET_ALL_TOPIC_CONFIG,
+    (
+        R.GET_SUBSCRIPTIONGROUP_CONFIG,
+        h.GetSubscriptionGroupConfigRequestHeader,
         None,
-        h.GetAllTopicConfigResponseHeader,
-        "admin.get_all_topics",
-        Lane.ADMIN,
+        "groups.get_group",
     ),
-    _row(R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, None, "admin.update_group", Lane.ADMIN),
-    _row(
+    (
         R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         None,
         h.GetAllSubscriptionGroupResponseHeader,
-        "admin.get_all_groups",
-        Lane.ADMIN,
+        "groups.get_all_groups",
     ),
-    _row(R.GET_BROKER_RUNTIME_INFO, None, None, "admin.get_runtime_info", Lane.ADMIN),
+    (
+        R.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        h.UpdateGroupForbiddenRequestHeader,
+        None,
+        "groups.update_forbidden",
+    ),
+    # Clients.
+    (
+        R.GET_CONSUMER_CONNECTION_LIST,
+        h.GetConsumerConnectionListRequestHeader,
+        None,
+        "connections.get_consumers",
+    ),
+    (
+        R.GET_PRODUCER_CONNECTION_LIST,
+        h.GetProducerConnectionListRequestHeader,
+        None,
+        "connections.get_producers",
+    ),
+    (
+        R.GET_ALL_PRODUCER_INFO,
+        h.GetAllProducerInfoRequestHeader,
+        None,
+        "connections.get_all_producers",
+    ),
+    (
+        R.QUERY_TOPIC_CONSUME_BY_WHO,
+        h.QueryTopicConsumeByWhoRequestHeader,
+        None,
+        "connections.who_consumes",
+    ),
+    (
+        R.QUERY_TOPICS_BY_CONSUMER,
+        h.QueryTopicsByConsumerRequestHeader,
+        None,
+        "connections.topics_of_consumer",
+    ),
+    (
+        R.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        h.QuerySubscriptionByConsumerRequestHeader,
+        None,
+        "connections.subscription_of",
+    ),
+    (
+        R.GET_CONSUMER_RUNNING_INFO,
+        h.GetConsumerRunningInfoRequestHeader,
+        None,
+        "connections.get_running_info",
+    ),
+    (
+        R.CONSUME_MESSAGE_DIRECTLY,
+        h.ConsumeMessageDirectlyResultRequestHeader,
+        None,
+        "connections.consume_directly",
+    ),
+    (
+        R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        h.GetConsumerStatusRequestHeader,
+        None,
+        "connections.get_consumer_status",
+    ),
+    # Figures.
+    (R.GET_TOPIC_STATS_INFO, h.GetTopicStatsInfoRequestHeader, None, "stats.get_topic_stats"),
+    (R.GET_CONSUME_STATS, h.GetConsumeStatsRequestHeader, None, "stats.get_consume_stats"),
+    (
+        R.GET_BROKER_CONSUME_STATS,
+        h.GetConsumeStatsInBrokerHeader,
+        None,
+        "stats.get_broker_consume_stats",
+    ),
+    (R.QUERY_CONSUME_TIME_SPAN, h.QueryConsumeTimeSpanRequestHeader, None, "stats.query_time_span"),
+    (R.VIEW_BROKER_STATS_DATA, h.ViewBrokerStatsDataRequestHeader, None, "stats.view_stats"),
+    (R.GET_BROKER_RUNTIME_INFO, None, None, "upkeep.get_runtime_info"),
+    # Positions.
+    (R.GET_ALL_CONSUMER_OFFSET, None, None, "positions.get_all_offsets"),
+    (R.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetRequestHeader, None, "positions.reset_offset"),
+    (R.CLONE_GROUP_OFFSET, h.CloneGroupOffsetRequestHeader, None, "positions.clone_offsets"),
+    (R.QUERY_CORRECTION_OFFSET, h.QueryCorrectionOffsetHeader, None, "positions.query_correction"),
+    # Configuration and store.
+    (R.GET_BROKER_CONFIG, None, h.GetBrokerConfigResponseHeader, "settings.get_config"),
+    (R.UPDATE_BROKER_CONFIG, None, None, "settings.update_config"),
+    (R.QUERY_CONSUME_QUEUE, h.QueryConsumeQueueRequestHeader, None, "upkeep.query_consume_queue"),
+    (R.CLEAN_EXPIRED_CONSUMEQUEUE, None, None, "upkeep.clean_expired_queues"),
+    (R.DELETE_EXPIRED_COMMITLOG, None, None, "upkeep.delete_expired_files"),
 )
 
-_ADMIN_LATER = "administration of this kind comes with a later release"
+OPERATIONS = (
+    *_OPERATIONS_OF_CLIENTS,
+    *(
+        _row(code, asked, answered, handler, Lane.ADMIN)
+        for code, asked, answered, handler in _ADMINISTRATION
+    ),
+)
+
 _RETRY_LATER = "sending messages back for a retry comes with a later release"
 _TRANSACTION_LATER = "transactional messages come with a later release"
 _TIMER_LATER = "delayed and timed messages come with a later release"
 _POP_LATER = "POP consumption comes with a later release"
 _REPLY_LATER = "request-reply messages come with a later release"
-_QUERY_LATER = "finding messages by key or id comes with a later release"
 _REPLICA_LATER = "replication comes with a later release"
 _ACCESS_LATER = "access control comes with a later release"
 _COLD_LATER = "flow control of cold reads comes with a later release"
@@ -168,40 +274,6 @@ _NOBODY = "declared by the protocol, served by no official broker"
 _ONLY_4X = "only brokers of the 4.x line served it"
 
 _REASONS: dict[str, tuple[RequestCode, ...]] = {
-    _ADMIN_LATER: (
-        R.UPDATE_AND_CREATE_TOPIC_LIST,
-        R.UPDATE_BROKER_CONFIG,
-        R.GET_BROKER_CONFIG,
-        R.GET_TOPIC_STATS_INFO,
-        R.GET_CONSUMER_CONNECTION_LIST,
-        R.GET_PRODUCER_CONNECTION_LIST,
-        R.DELETE_SUBSCRIPTIONGROUP,
-        R.GET_CONSUME_STATS,
-        R.DELETE_TOPIC_IN_BROKER,
-        R.INVOKE_BROKER_TO_RESET_OFFSET,
-        R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-        R.QUERY_TOPIC_CONSUME_BY_WHO,
-        R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        R.QUERY_TOPICS_BY_CONSUMER,
-        R.QUERY_SUBSCRIPTION_BY_CONSUMER,
-        R.QUERY_CONSUME_TIME_SPAN,
-        R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-        R.CLEAN_EXPIRED_CONSUMEQUEUE,
-        R.GET_CONSUMER_RUNNING_INFO,
-        R.QUERY_CORRECTION_OFFSET,
-        R.CONSUME_MESSAGE_DIRECTLY,
-        R.CLONE_GROUP_OFFSET,
-        R.VIEW_BROKER_STATS_DATA,
-        R.CLEAN_UNUSED_TOPIC,
-        R.GET_BROKER_CONSUME_STATS,
-        R.QUERY_CONSUME_QUEUE,
-        R.GET_ALL_PRODUCER_INFO,
-        R.DELETE_EXPIRED_COMMITLOG,
-        R.GET_TOPIC_CONFIG,
-        R.GET_SUBSCRIPTIONGROUP_CONFIG,
-        R.UPDATE_AND_GET_GROUP_FORBIDDEN,
-        R.SET_COMMITLOG_READ_MODE,
-    ),
     _RETRY_LATER: (R.CONSUMER_SEND_MSG_BACK,),
     _TRANSACTION_LATER: (R.END_TRANSACTION, R.RESUME_CHECK_HALF_MESSAGE),
     _TIMER_LATER: (
@@ -225,7 +297,6 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         R.GET_ALL_MESSAGE_REQUEST_MODE,
     ),
     _REPLY_LATER: (R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2),
-    _QUERY_LATER: (R.QUERY_MESSAGE, R.VIEW_MESSAGE_BY_ID),
     _REPLICA_LATER: (
         R.NOTIFY_MIN_BROKER_ID_CHANGE,
         R.EXCHANGE_BROKER_HA_INFO,
@@ -255,6 +326,7 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         R.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
         R.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
         R.GET_COLD_DATA_FLOW_CTR_INFO,
+        R.SET_COMMITLOG_READ_MODE,
     ),
     _STATIC_LATER: (R.UPDATE_AND_CREATE_STATIC_TOPIC,),
     _NO_ROCKSDB: (R.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, R.EXPORT_ROCKSDB_CONFIG_TO_JSON),

@@ -27,6 +27,7 @@ from txrocketmq.errors import ConfigError
 NAMESRV_PORT = 9876
 BROKER_PORT = 10911
 ALL_IN_ONE_STORE = "store"
+KEPT_CHANGES = "txrocketmq.properties"
 _ENVIRONMENT = {"NAMESRV_ADDR": "namesrvAddr", "ROCKETMQ_HOME": "rocketmqHome"}
 # The fast port is two below the main one.
 _LOWEST_BROKER_PORT = 3
@@ -136,6 +137,8 @@ def load_settings(
     if config_file is not None:
         for name, raw in _read_file(config_file).items():
             settings.assign(name, raw, config_file)
+    elif role is not Role.NAMESRV:
+        _take_kept_changes(settings, dict(overrides))
     for variable, name in _ENVIRONMENT.items():
         wanted = (environment or {}).get(variable)
         if wanted and _has(settings, name):
@@ -189,6 +192,19 @@ def _read_file(path: str) -> dict[str, str]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"cannot read configuration file {path}: {reason}") from error
+
+
+def kept_changes_path(store_root: str) -> str:
+    """Where a broker that was started without a configuration file keeps what is changed at run time."""
+    return os.path.join(store_root, "config", KEPT_CHANGES)
+
+
+def _take_kept_changes(settings: Settings, overrides: Mapping[str, str]) -> None:
+    root = settings.section(MessageStoreConfig).store_path_root_dir
+    path = kept_changes_path(overrides.get("storePathRootDir", root))
+    if os.path.exists(path):
+        for name, raw in _read_file(path).items():
+            settings.assign(name, raw, path)
 
 
 def _apply_role_defaults(settings: Settings, config_file: str | None) -> None:

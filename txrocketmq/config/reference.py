@@ -38,7 +38,7 @@ The column *acts* says when txrocketmq does something with the key: `at once` al
 (`updateBrokerConfig`, `updateNamesrvConfig`), `at start` after a restart only, `no` never. The last ones are accepted, kept and
 shown, so that official files load unchanged; setting one to something else than its default is reported at the start.
 
-A change at run time is written back to the file given with `-c`, or, without one, to `config/broker.properties` in the store,
+A change at run time is written back to the file given with `-c`, or, without one, to `config/txrocketmq.properties` in the store,
 which is read at the next start before the environment. Keys of `configBlackList` cannot be changed at run time.
 """
 

@@ -93,9 +93,13 @@ class RunTimeConfiguration:
         """The same as ``key=value`` lines, as tools expect them."""
         return "".join([f"{key}={value}\n" for key, value in self.entries().items()]).encode()
 
-    def update_from(self, body: bytes) -> Change:
-        """Change what the ``key=value`` lines of a request say; see `update`."""
-        return self.update(parse_properties_file(body))
+    @staticmethod
+    def parse(body: bytes) -> dict[str, str]:
+        """The keys and values of a request, which has the form of a configuration file.
+
+        :raises ConfigError: it cannot be read.
+        """
+        return parse_properties_file(body)
 
     def update(self, wanted: Mapping[str, str]) -> Change:
         """Change keys.

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from typing import Any
 
-from twisted.internet.defer import maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 
 from txrocketmq.broker.config_files import ConfigFiles
-from txrocketmq.broker.core import BrokerCore, host_port
-from txrocketmq.config.load import Settings, split_addresses
+from txrocketmq.broker.core import FROZEN_KEYS, BrokerCore, host_port
+from txrocketmq.config.load import Settings, kept_changes_path, split_addresses
+from txrocketmq.config.reload import RunTimeConfiguration
 from txrocketmq.config.schema import (
     BrokerConfig,
     MessageStoreConfig,
+    NamesrvConfig,
     NettyClientConfig,
     NettyServerConfig,
 )
+from txrocketmq.config.write_back import write_back
 from txrocketmq.errors import ConfigError, StoreError
 from txrocketmq.remoting.client import RemotingClient
 from txrocketmq.remoting.dispatch import Dispatcher
@@ -32,6 +36,7 @@ from txrocketmq.service.pools import BlockingPool
 from txrocketmq.service.ports import ClaimedPort
 from txrocketmq.store.disk import RealDisk
 from txrocketmq.store.message_store import MessageStore
+from txrocketmq.store.upkeep import StoreUpkeep
 
 _READ_THREADS = 4
 
@@ -74,20 +79,7 @@ class BrokerRole:
         self._client = RemotingClient(
             reactor, limits=RemotingLimits.for_client(settings.section(NettyClientConfig))
         )
-        self._core = BrokerCore(
-            self._config,
-            self._store_config,
-            self._store,
-            self._client,
-            reactor,
-            ConfigFiles(
-                self._disk,
-                self._pools["broker-files"],
-                os.path.join(self._store_config.store_path_root_dir, "config"),
-            ),
-            listen_port=main.port,
-            store_host=(numeric_address(self._config.broker_ip1), main.port),
-        )
+        self._core = self._make_core(settings)
         dispatcher = Dispatcher(
             self._core.operations,
             self._core.handlers(),
@@ -95,11 +87,53 @@ class BrokerRole:
             not_served=self._core.not_served,
             lane_limits=self._core.lane_limits(),
         )
+        self._dispatchers = (dispatcher, dispatcher.for_vip())
         limits = RemotingLimits.for_server(self._network)
         self._factories = [
             RemotingServerFactory(served, reactor, self._core.connection_listener, limits)
-            for served in (dispatcher, dispatcher.for_vip())
+            for served in self._dispatchers
         ]
+
+    def _make_core(self, settings: Settings) -> BrokerCore:
+        def now_ms() -> int:
+            return int(self._reactor.seconds() * 1000)
+
+        return BrokerCore(
+            self._config,
+            self._store_config,
+            self._store,
+            StoreUpkeep(
+                self._store,
+                self._store_config,
+                self._disk,
+                self._pools["store-queues"],
+                now_ms,
+            ),
+            self._client,
+            self._reactor,
+            ConfigFiles(
+                self._disk,
+                self._pools["broker-files"],
+                os.path.join(self._store_config.store_path_root_dir, "config"),
+            ),
+            listen_port=self._config.listen_port,
+            store_host=(numeric_address(self._config.broker_ip1), self._config.listen_port),
+            configuration=RunTimeConfiguration(
+                [part for part in settings.sections if not isinstance(part, NamesrvConfig)],
+                now_ms,
+                frozen=FROZEN_KEYS,
+                black_list=lambda: self._config.config_black_list,
+                unknown=settings.unknown,
+            ),
+            keep_change=self._keep_change,
+        )
+
+    def _keep_change(self, changes: Mapping[str, str]) -> Deferred[None]:
+        path = self._config.broker_config_path or kept_changes_path(
+            self._store_config.store_path_root_dir
+        )
+        pool = self._pools["broker-files"]
+        return pool.submit(write_back, self._disk, os.path.abspath(path), dict(changes))
 
     async def start(self) -> str:
         """Recover the store, listen, register."""
@@ -128,6 +162,7 @@ class BrokerRole:
         """Unregister, flush, close."""
         if self._is_serving:
             self._is_serving = False
+            await self._send_clients_away()
             await self._core.stop()
         for claimed in self._claimed:
             claimed.release()
@@ -140,6 +175,18 @@ class BrokerRole:
         for pool in self._pools.values():
             await pool.stop()
         self._disk.close()
+
+    async def _send_clients_away(self) -> None:
+        """Leave the routes, then tell askers to go elsewhere; with `enableShutdownGracefully` give them time to do so."""
+        await self._core.leave()
+        for dispatcher in self._dispatchers:
+            dispatcher.going_away = True
+        if self._network.enable_shutdown_gracefully:
+            waiting: Deferred[None] = Deferred()
+            self._reactor.callLater(
+                self._network.shutdown_wait_time_seconds, waiting.callback, None
+            )
+            await waiting
 
 
 def prepare_addresses(settings: Settings, main_port: int) -> None:

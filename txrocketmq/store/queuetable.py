@@ -157,6 +157,18 @@ class QueueTable:
                 )
         return len(had_queues)
 
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        """Forget one queue and delete its files in the pool; nothing when there is none."""
+        queue = self.queues.pop((topic, queue_id), None)
+        if queue is None:
+            return
+        self.cache.forget(queue.units.directory)
+        self._resident_bytes -= self._resident.pop(queue.units, 0)
+        self.dirty = [other for other in self.dirty if other is not queue]
+        self._pool.submit(self._disk.rmtree, queue.units.directory).addErrback(
+            self._deletion_failed, topic
+        )
+
     def _deletion_failed(self, failure: Failure, topic: str) -> None:
         self.log.error(
             "files of topic {topic} were not deleted: {error}", topic=topic, error=failure.value
@@ -267,7 +279,8 @@ class QueueTable:
         return False
 
     def _settle(self, timestamp_ms: int) -> None:
-        if timestamp_ms > self._checkpoint.logics_msg_timestamp_ms:
+        # Not the greatest one there was: after the clock was set back that would promise too much.
+        if timestamp_ms:
             self._checkpoint.logics_msg_timestamp_ms = timestamp_ms
 
     def flush_now(self) -> None:

@@ -289,6 +289,15 @@ class UnitLog:
             position = end
         return writes
 
+    def forget_before(self, index: int) -> list[str]:
+        """Let the row begin with the file of a unit; the paths of the written files before it, which may be deleted."""
+        file_units = self.file_bytes // self.unit_bytes
+        paths = []
+        while self.first_index + file_units <= min(index, self.written_index):
+            paths.append(f"{self.directory}/{file_name(self.first_index * self.unit_bytes)}")
+            self.first_index += file_units
+        return paths
+
     def mark_written(self, index: int, retained_units: int) -> None:
         """Units below ``index`` reached their files: keep only the newest ``retained_units`` of them in memory."""
         self.written_index = index

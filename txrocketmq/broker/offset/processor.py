@@ -22,6 +22,7 @@ from txrocketmq.codec.headers import (
     UpdateConsumerOffsetRequestHeader,
     UpdateConsumerOffsetResponseHeader,
 )
+from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.errors import ResponseError
 from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model.codes import ResponseCode
@@ -35,11 +36,13 @@ class OffsetProcessor:
 
     def __init__(
         self,
+        config: BrokerConfig,
         store: IMessageStore,
         topics: Topics,
         groups: SubscriptionGroups,
         offsets: ConsumerOffsets,
     ) -> None:
+        self._config = config
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -79,6 +82,14 @@ class OffsetProcessor:
             )
         if header.topic not in self._topics:
             raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        if self._config.use_server_side_reset_offset and self._offsets.has_reset(
+            header.consumer_group, header.topic, header.queue_id
+        ):
+            # The consumer does not know yet that an operator moved it: what it says is of the time before.
+            return Reply(
+                header=UpdateConsumerOffsetResponseHeader(),
+                remark="Offset has been previously reset",
+            )
         self._offsets.commit(
             header.consumer_group,
             header.topic,

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from txrocketmq.broker.clients import Consumers
-from txrocketmq.broker.consumer_offsets import ConsumerOffsets
+from txrocketmq.broker.consumer_offsets import SEPARATOR, ConsumerOffsets
 from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.longpoll import USUAL_PULL_BYTES, HeldPull, HeldPulls
 from txrocketmq.broker.pull.subscriptions import (
@@ -25,9 +25,11 @@ from txrocketmq.broker.pull.subscriptions import (
     Subscriptions,
 )
 from txrocketmq.broker.remarks import group_not_exist, topic_not_exist_for_pull
+from txrocketmq.broker.stats import BrokerStats
+from txrocketmq.broker.throughput import Throughput
 from txrocketmq.broker.topics import Topics
 from txrocketmq.codec.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from txrocketmq.config.schema import BrokerConfig
+from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.errors import ResponseError
 from txrocketmq.interfaces import IMessageFilter, IMessageStore
 from txrocketmq.model.codes import RequestCode, ResponseCode
@@ -44,6 +46,7 @@ _SUCCESS = ResponseCode.SUCCESS.value
 _NOT_FOUND = ResponseCode.PULL_NOT_FOUND.value
 _RETRY = ResponseCode.PULL_RETRY_IMMEDIATELY.value
 _MOVED = ResponseCode.PULL_OFFSET_MOVED.value
+_SLAVE = "SLAVE"
 _LITE_PULL = RequestCode.LITE_PULL_MESSAGE.value
 
 #: What a consumer is told for each outcome of the store; an empty queue depends on the offset asked for as well.
@@ -72,20 +75,25 @@ class PullProcessor:
     """Answers pulls.
 
     :ivar held: the pulls that wait; its `HeldPulls.message_arrived` listens to the store.
-    :ivar message_count: messages handed out since the start.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
+        store_config: MessageStoreConfig,
         clock: IReactorTime,
         store: IMessageStore,
         topics: Topics,
         groups: SubscriptionGroups,
         consumers: Consumers,
         offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        throughput: Throughput,
     ) -> None:
         self._config = config
+        self._store_config = store_config
+        self._stats = stats
+        self._throughput = throughput
         self._clock = clock
         self._store = store
         self._topics = topics
@@ -98,7 +106,6 @@ class PullProcessor:
             cast("Callable[[str, int], int]", store.max_offset),
             lambda: config.pull_thread_pool_queue_capacity,
         )
-        self.message_count = 0
 
     def pull_message(self, request: Pull) -> Outcome | Deferred[Outcome]:
         """Hand out messages of one queue, or keep the request until there are some."""
@@ -137,6 +144,11 @@ class PullProcessor:
             return Reply(
                 error.code, remark=error.remark, ext_fields={"forbiddenType": str(error.kind)}
             )
+        reset = self._offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if reset is not None and self._config.use_server_side_reset_offset:
+            return self._compose(
+                self._moved_to(reset, header), request, group, topic, wanted, False
+            )
         max_bytes = header.max_msg_bytes
         if max_bytes is None or max_bytes <= 0:
             max_bytes = NO_BYTE_LIMIT
@@ -151,7 +163,22 @@ class PullProcessor:
         if found.__class__ is GetMessageResult:
             return self._compose(found, request, group, topic, wanted, may_hold)
         reading = cast("Deferred[GetMessageResult]", found)
+        reading.addCallback(self._note_time, int(self._clock.seconds() * 1000))
         return reading.addCallback(self._compose, request, group, topic, wanted, may_hold)
+
+    def _note_time(self, found: GetMessageResult, begun_ms: int) -> GetMessageResult:
+        self._throughput.get_took(int(self._clock.seconds() * 1000) - begun_ms)
+        return found
+
+    def _moved_to(self, offset: int, header: PullMessageRequestHeader) -> GetMessageResult:
+        """The outcome of a pull whose group an operator moved to another offset."""
+        store = self._store
+        return GetMessageResult(
+            GetMessageStatus.OFFSET_RESET,
+            offset,
+            store.min_offset(header.topic, header.queue_id),
+            store.max_offset(header.topic, header.queue_id),
+        )
 
     def _check(self, request: Pull) -> tuple[SubscriptionGroupConfig, TopicConfig]:
         config, header = self._config, request.header
@@ -205,6 +232,11 @@ class PullProcessor:
         code = _CODES[status]
         if status in _EMPTY_QUEUE and header.queue_offset != 0:
             code = _MOVED
+        suggested = self._suggested(found, group)
+        if self._store_config.broker_role == _SLAVE:
+            code, suggested = self._as_slave(code, suggested, group)
+        key = f"{header.topic}{SEPARATOR}{header.consumer_group}"
+        self._offsets.note_pull(key, header.queue_id, found.next_begin_offset)
         if may_hold and header.sys_flag & PULL_COMMIT_OFFSET:
             self._offsets.commit(
                 header.consumer_group,
@@ -220,14 +252,10 @@ class PullProcessor:
             and self._hold(request, wanted)
         ):
             return None
-        suggested = MASTER_ID
-        if self._config.slave_read_enable and not self._config.is_in_broker_container:
-            suggested = (
-                group.which_broker_when_consume_slowly
-                if found.suggest_pull_from_slave
-                else group.broker_id
-            )
-        self.message_count += found.message_count
+        if code == _SUCCESS:
+            self._count(found, key, header)
+        else:
+            self._throughput.missed += 1
         return Reply(
             code,
             PullMessageResponseHeader(
@@ -241,6 +269,36 @@ class PullProcessor:
             found.records if code == _SUCCESS else b"",
             _REMARKS[status],
         )
+
+    def _suggested(self, found: GetMessageResult, group: SubscriptionGroupConfig) -> int:
+        """The broker id that the consumer should ask next time."""
+        if not self._config.slave_read_enable or self._config.is_in_broker_container:
+            return MASTER_ID
+        if found.suggest_pull_from_slave:
+            return group.which_broker_when_consume_slowly
+        return group.broker_id
+
+    def _as_slave(
+        self, code: int, suggested: int, group: SubscriptionGroupConfig
+    ) -> tuple[int, int]:
+        """What a slave answers instead. With reads off it sends consumers to the master at once, as the 4.x line does;
+        and it corrects no offsets, since it may merely be behind."""
+        if not self._config.slave_read_enable:
+            return _RETRY, MASTER_ID
+        if code == _MOVED and not self._store_config.offset_check_in_slave:
+            return _RETRY, group.broker_id
+        return code, suggested
+
+    def _count(self, found: GetMessageResult, key: str, header: PullMessageRequestHeader) -> None:
+        flow = self._throughput
+        flow.found += 1
+        flow.transferred += found.message_count
+        counter = self._stats.groups.get(key)
+        if counter is None:
+            counter = self._stats.of_group(header.topic, header.consumer_group)
+        counter.messages += found.message_count
+        counter.calls += 1
+        counter.size_bytes += found.size_bytes
 
     def _hold(self, request: Pull, wanted: IMessageFilter | None) -> bool:
         header, config = request.header, self._config

@@ -6,6 +6,7 @@ Stands for the failure half of ``SendMessageProcessor.handlePutMessageResult``.
 from __future__ import annotations
 
 from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.errors import ResponseError
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.store.results import PutMessageStatus
 
@@ -35,6 +36,20 @@ _REFUSALS: dict[PutMessageStatus, tuple[ResponseCode, str]] = {
     ),
     PutMessageStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
+
+
+def busy(cause: str, waited_ms: int, waiting: int) -> ResponseError:
+    """The answer that asks a producer to slow down; clients retry elsewhere.
+
+    :param cause: the official word for it.
+    :param waited_ms: how long the request waited for its turn.
+    :param waiting: how many others wait.
+    """
+    return ResponseError(
+        ResponseCode.SYSTEM_BUSY,
+        f"[{cause}]broker busy, start flow control for a while, period in queue: {waited_ms}ms, "
+        f"size of queue: {waiting}",
+    )
 
 
 def put_refused(status: PutMessageStatus, config: MessageStoreConfig) -> tuple[int, str]:

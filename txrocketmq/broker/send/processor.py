@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import randrange
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from twisted.internet.defer import Deferred
 
 from txrocketmq.broker.send.admission import Admission
-from txrocketmq.broker.send.outcome import put_refused
+from txrocketmq.broker.send.outcome import busy, put_refused
 from txrocketmq.broker.send.properties import PropertyWriter, is_delayed, is_prepared
 from txrocketmq.codec.headers import (
     SendMessageRequestHeader,
@@ -37,10 +37,13 @@ from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from txrocketmq.broker.groups import SubscriptionGroups
+    from txrocketmq.broker.stats import BrokerStats
+    from txrocketmq.broker.throughput import Throughput
     from txrocketmq.broker.topics import Topics
 
 AnySendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 Answer = Reply | Deferred[Reply]
+T = TypeVar("T")
 
 _PUT_OK = PutMessageStatus.PUT_OK
 #: In the log, though not everything that was waited for came in time.
@@ -56,7 +59,6 @@ class SendProcessor:
     """Accepts messages for the store.
 
     :param store_host: the broker's advertised address, numeric; part of records and message ids.
-    :ivar message_count: messages accepted since the start.
     """
 
     def __init__(
@@ -68,8 +70,18 @@ class SendProcessor:
         groups: SubscriptionGroups,
         store_host: Host,
         now_ms: Callable[[], int],
+        stats: BrokerStats,
+        throughput: Throughput,
     ) -> None:
         self._config = config
+        self._stats = stats
+        self._throughput = throughput
+        self._now_ms = now_ms
+        # When the newest message was stored: whoever came long before it has waited for its turn.
+        self._newest_ms = 0
+        # When the sends that wait for a flush or a replica arrived, oldest first.
+        self._waiting: dict[int, int] = {}
+        self._sequence = 0
         self._store_config = store_config
         self._store = store
         self._sendable = topics.sendable
@@ -82,7 +94,15 @@ class SendProcessor:
         self._trace_fields: dict[str, str] = {}
         self._writer = PropertyWriter("", "", "")
         self._take_over_trace_settings()
-        self.message_count = 0
+
+    @property
+    def waiting_count(self) -> int:
+        """Sends that wait for a flush or a replica."""
+        return len(self._waiting)
+
+    def longest_wait_ms(self) -> int:
+        """How long the oldest of them has waited."""
+        return self._now_ms() - next(iter(self._waiting.values())) if self._waiting else 0
 
     def send_message(self, request: Request[AnySendHeader]) -> Answer:
         """Store one message, or the batch that the body is."""
@@ -105,6 +125,11 @@ class SendProcessor:
         config = self._config
         if config.region_id is not self._region or config.trace_on is not self._trace_on:
             self._take_over_trace_settings()
+        if (
+            self._newest_ms - request.arrived_ms >= config.wait_time_mills_in_send_queue
+            or self._waiting
+        ):
+            self._refuse_when_busy(request)
         topic = self._sendable.get(header.topic)
         if (
             topic is None
@@ -143,9 +168,8 @@ class SendProcessor:
             )
         )
         if result.__class__ is PutMessageResult:
-            return self._answer(result, queue_id, uniq_key)
-        waiting = cast("Deferred[PutMessageResult]", result)
-        return waiting.addCallback(self._answer, queue_id, uniq_key)
+            return self._answer(result, request, queue_id, uniq_key)
+        return self._answer_later(result, request, queue_id, uniq_key)
 
     def _send_batch(self, request: Request[AnySendHeader]) -> Answer:
         header = request.header
@@ -154,6 +178,7 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch request does not support retry group {header.topic}",
             )
+        self._refuse_when_busy(request)
         topic = self._admission.admit(request)
         queue_id = header.queue_id
         if queue_id < 0:
@@ -185,20 +210,59 @@ class SendProcessor:
         )
         uniq_key = found.get(props.UNIQ_KEY)
         if result.__class__ is PutMessageResult:
-            return self._answer(result, queue_id, uniq_key)
-        waiting = cast("Deferred[PutMessageResult]", result)
-        return waiting.addCallback(self._answer, queue_id, uniq_key)
+            return self._answer(result, request, queue_id, uniq_key)
+        return self._answer_later(result, request, queue_id, uniq_key)
 
-    def _answer(self, result: PutMessageResult, queue_id: int, uniq_key: str | None) -> Reply:
+    def _answer_later(
+        self, result: object, request: Request[AnySendHeader], queue_id: int, uniq_key: str | None
+    ) -> Deferred[Reply]:
+        waiting = cast("Deferred[PutMessageResult]", result)
+        self._sequence += 1
+        number = self._sequence
+        self._waiting[number] = request.arrived_ms
+
+        def waited(outcome: T) -> T:
+            del self._waiting[number]
+            return outcome
+
+        waiting.addBoth(waited)
+        return waiting.addCallback(self._answer, request, queue_id, uniq_key, self._now_ms)
+
+    def _answer(
+        self,
+        result: PutMessageResult,
+        request: Request[AnySendHeader],
+        queue_id: int,
+        uniq_key: str | None,
+        now_ms: Callable[[], int] | None = None,
+    ) -> Reply:
+        """What the producer hears of a message; counts it.
+
+        :param now_ms: for a send that waited after its message was stored.
+        """
         status = result.status
         code = 0
         if status is not _PUT_OK:
             stored = _STORED_CODES.get(status)
             if stored is None:
+                self._throughput.failed_puts += 1
                 code, remark = put_refused(status, self._store_config)
                 return Reply(code, remark=remark, ext_fields=self._trace_fields)
             code = stored
-        self.message_count += result.msg_num
+        name = request.header.topic
+        counter = self._stats.topics.get(name)
+        if counter is None:
+            counter = self._stats.of_topic(name)
+        counter.messages += result.msg_num
+        counter.calls += 1
+        counter.size_bytes += result.wrote_bytes
+        self._newest_ms = done_ms = result.store_timestamp_ms
+        if now_ms is not None:
+            done_ms = now_ms()
+        if done_ms > request.arrived_ms:
+            self._throughput.put_took(done_ms - request.arrived_ms)
+        else:
+            self._throughput.instant_puts += 1
         prefix = self._id_prefix
         if result.batch_offsets:
             message_id = ",".join([f"{prefix}{offset:016X}" for offset in result.batch_offsets])
@@ -216,6 +280,19 @@ class SendProcessor:
             None,
             self._trace_fields,
         )
+
+    def _refuse_when_busy(self, request: Request[AnySendHeader]) -> None:
+        """Refuse a send that has waited too long for its turn, or behind others that wait for a disk that stands still."""
+        config = self._config
+        if not config.broker_fast_failure_enable:
+            return
+        waited_ms = self._newest_ms - request.arrived_ms
+        if waited_ms >= config.wait_time_mills_in_send_queue:
+            raise busy("TIMEOUT_CLEAN_QUEUE", waited_ms, len(self._waiting))
+        if self._waiting:
+            waited_ms = request.arrived_ms - next(iter(self._waiting.values()))
+            if waited_ms >= self._store_config.os_page_cache_busy_time_out_mills:
+                raise busy("PCBUSY_CLEAN_QUEUE", 0, len(self._waiting))
 
     def _illegal(self, body_bytes: int, properties_bytes: int) -> ResponseError:
         code, remark = put_refused(PutMessageStatus.MESSAGE_ILLEGAL, self._store_config)

@@ -1,0 +1,1 @@
+"""Finding messages by key, unique key and id."""
