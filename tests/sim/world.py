@@ -183,7 +183,7 @@ class World:
         self.disk.restart()
         self._store = None
         self._waiting = []
-        self._now = self.clock.seconds() + self.rng.choice((0, 0.5, 10))
+        self._now = self.clock.seconds() + self.rng.choice((-2, 0, 0.5, 10))
         self._check_errors()
 
     def _check_errors(self) -> None:

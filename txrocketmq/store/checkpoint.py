@@ -4,10 +4,12 @@ Stands for the official ``StoreCheckpoint``: five numbers in a file of 4096 byte
 log file whose first message is not younger than `StoreCheckpoint.min_timestamp_ms`.
 
 Crash story: a time is noted only after what it speaks of is on the device, so an older file than the truth merely costs
-recovery some time. The file is written in place; its numbers lie in one sector, so they are old or new.
+recovery some time. The times go back with the clock: that of the newest message counts, not the greatest. The file is written in place; its numbers lie in one sector, so they are old or new.
 """
 
 from __future__ import annotations
+
+import os
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -84,10 +86,24 @@ class StoreCheckpoint:
         job.addCallbacks(self._written, self._write_failed, (data,))
         return job
 
+    def save_now(self) -> None:
+        """As `save`, before returning (start-up only)."""
+        data = self.encode()
+        if data != self._saved:
+            try:
+                self._write(data)
+            except OSError:
+                self._write_failed(Failure())  # type: ignore[no-untyped-call]
+            else:
+                self._written(None, data)
+
     def _write(self, data: bytes) -> None:
+        is_new = not self._disk.exists(self._path)
         self._disk.create(self._path, CHECKPOINT_BYTES)
         self._disk.write_at(self._path, 0, data)
         self._disk.sync_file(self._path)
+        if is_new:
+            self._disk.sync_directory(os.path.dirname(self._path))
 
     def _written(self, _: object, data: bytes) -> None:
         self._saved = data

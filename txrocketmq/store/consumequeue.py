@@ -195,7 +195,7 @@ class ConsumeQueue:
         return unit
 
     def _set_end(self, last: Unit | None) -> None:
-        if last is None or last[1] == CQ_FILLER_SIZE:
+        if last is None or last[1] == CQ_FILLER_SIZE or last[1] <= 0:
             self.max_physical_offset = -1
         else:
             self.max_physical_offset = last[0] + last[1]

@@ -256,7 +256,8 @@ class LogFlusher:
     def _synced(self, _: object, target: int, timestamp_ms: int) -> None:
         self.sync_count += 1
         self._log.queue.flushed_to(target)
-        if timestamp_ms > self.flushed_timestamp_ms:
+        # Not the greatest one there was: after the clock was set back that would promise too much.
+        if timestamp_ms:
             self.flushed_timestamp_ms = timestamp_ms
         if self.on_progress is not None:
             self.on_progress(target)

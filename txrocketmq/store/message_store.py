@@ -175,16 +175,21 @@ class MessageStore:
         self.recovery = recoverer.run(clean)
         # What recovery found is synced when the log is opened below.
         self.flusher.flushed_timestamp_ms = self.queue_table.newest_timestamp_ms
-        # After an orderly stop all is on the device; after any other what was read or changed may not be.
+        # After an orderly stop all is on the device; after any other what was read or changed may not be. The same goes for the
+        # directories of a store that is new: an earlier start may have ended between making and syncing them.
         unsynced_offset = self.commit_log.max_offset if clean else self.recovery.start_offset
         try:
-            if not clean or self.recovery.has_cut:
+            if not clean or self.recovery.has_cut or not self.commit_log.queue.files:
                 disk.sync_all(root)
             self.commit_log.queue.open_for_append(unsynced_offset, unsafe_offset)
         except OSError:
             self._mark_unsafe(min(unsynced_offset, unsafe_offset))
             raise
         self._write_abort(str(os.getpid()))
+        if self.flusher.flushed_timestamp_ms:
+            # At once: what it said before may have been said by a clock that was set back since.
+            self.checkpoint.physic_msg_timestamp_ms = self.flusher.flushed_timestamp_ms
+            self.checkpoint.save_now()
         self.index.recovered()
         self._serving = True
 
@@ -262,11 +267,9 @@ class MessageStore:
         return done
 
     def _save_checkpoint(self) -> Deferred[None]:
-        checkpoint = self.checkpoint
-        checkpoint.physic_msg_timestamp_ms = max(
-            checkpoint.physic_msg_timestamp_ms, self.flusher.flushed_timestamp_ms
-        )
-        return checkpoint.save(self._pool)
+        if self.flusher.flushed_timestamp_ms:
+            self.checkpoint.physic_msg_timestamp_ms = self.flusher.flushed_timestamp_ms
+        return self.checkpoint.save(self._pool)
 
     def stop(self) -> Deferred[None]:
         """See `IStoreLifecycle`. Whatever fails is logged; the abort file then stays, and the next start recovers."""

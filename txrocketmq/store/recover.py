@@ -29,7 +29,7 @@ from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.model import properties as props
 from txrocketmq.model.properties import parse_properties
-from txrocketmq.store.checkpoint import StoreCheckpoint
+from txrocketmq.store.checkpoint import RECOVERY_REWIND_MS, StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog, LogScan
 from txrocketmq.store.damage import find_record, looks_lost
 from txrocketmq.store.index import IndexService
@@ -234,11 +234,13 @@ class Recoverer:
         if found is None:
             return
         offset, head = found
-        if head.store_timestamp < self._last_timestamp_ms:
+        # Clocks may be set back a little.
+        if head.store_timestamp < self._last_timestamp_ms - RECOVERY_REWIND_MS:
             reason = "they are older than those before"
         elif (
             not clean
-            and head.store_timestamp >= self._checkpoint.physic_msg_timestamp_ms
+            and head.store_timestamp
+            >= self._checkpoint.physic_msg_timestamp_ms - RECOVERY_REWIND_MS
             and looks_lost(queue, scan.offset, offset)
         ):
             reason = "what was written between did not reach the device"

@@ -470,8 +470,11 @@ class SimulatedDisk:
         self.step()
         if self._entries.get(path, ...) is not _DIRECTORY:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if not self.faults.lying_sync and path in self._changes:
-            self._settle_changes(path, len(self._changes[path]))
+        if self.faults.lying_sync or path not in self._changes:
+            return
+        if self.faults.sync_eio and self._rng.random() < self.faults.sync_eio:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        self._settle_changes(path, len(self._changes[path]))
 
     def sync_all(self, path: str) -> None:
         """See `IDisk`."""
