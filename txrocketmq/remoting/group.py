@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from txrocketmq.interfaces import IConnectionListener
+from txrocketmq.remoting.budget import InputBudget, OutputBudget, Room
 from txrocketmq.remoting.connection import Permits
 from txrocketmq.remoting.dispatch import Dispatcher, RequestHook
 from txrocketmq.remoting.limits import RemotingLimits
@@ -28,6 +29,9 @@ class ConnectionGroup:
     """Connections with one dispatcher, one listener and one set of limits.
 
     :param shared_permits: one bound on our requests for all connections (a client), or one for each (a server).
+    :param room: how many connections this group and others together may have.
+    :ivar input: what unfinished frames of all connections take.
+    :ivar output: what peers leave unread.
     :ivar accepted: connections ever.
     :ivar turned_away: connections closed at once because there were too many.
     :ivar protocol_errors: connections closed because the peer broke the protocol.
@@ -43,6 +47,7 @@ class ConnectionGroup:
         *,
         hooks: Sequence[RequestHook] = (),
         shared_permits: bool = False,
+        room: Room | None = None,
     ) -> None:
         self.dispatcher = dispatcher
         self.clock = clock
@@ -50,12 +55,15 @@ class ConnectionGroup:
         self.limits = limits
         self.hooks = tuple(hooks)
         self.sweeper = Sweeper(clock)
+        self.input = InputBudget(limits.max_unfinished_bytes)
+        self.output = OutputBudget(limits.max_unsent_bytes)
         self.connections: dict[RemotingProtocol, None] = {}
         self.accepted = 0
         self.turned_away = 0
         self.protocol_errors = 0
         self.idle_closed = 0
         self._permits = Permits(limits.max_requests) if shared_permits else None
+        self._room = room or Room(limits.max_connections)
         self._when_empty: list[Deferred[None]] = []
 
     def permits(self) -> Permits:
@@ -64,18 +72,22 @@ class ConnectionGroup:
 
     def is_full(self) -> bool:
         """Whether one more connection would be too many."""
-        return len(self.connections) >= self.limits.max_connections
+        room = self._room
+        return len(self.connections) >= self.limits.max_connections or room.used >= room.limit
 
     def joined(self, connection: RemotingProtocol) -> None:
         """A connection is made."""
         self.accepted += 1
+        self._room.used += 1
         self.connections[connection] = None
         self.sweeper.add(connection)
         self._tell("connected", connection)
 
     def left(self, connection: RemotingProtocol, reason: str) -> None:
         """A connection is gone."""
-        self.connections.pop(connection, None)
+        if connection in self.connections:
+            del self.connections[connection]
+            self._room.used -= 1
         self.sweeper.discard(connection)
         self._tell("disconnected", connection, reason)
         if not self.connections:

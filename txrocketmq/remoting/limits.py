@@ -32,6 +32,19 @@ class RemotingLimits:
     max_connections: int = 65_000
     """Connections of one port; further ones are closed at once."""
 
+    max_unfinished_bytes: int = 64 * 1024 * 1024
+    """Bytes of frames that are not whole yet, of all connections together. Beyond it, whoever brings more of such a frame is not
+    read for a while."""
+
+    unfinished_s: float = 1
+    """Seconds that a frame may take to become whole while others wait for its memory; one that takes longer is given up."""
+
+    max_unsent_bytes: int = 256 * 1024 * 1024
+    """Bytes that peers leave unread, all connections together. Beyond it, those that are over their own mark for long are cut."""
+
+    unread_s: float = 10
+    """Seconds after which a connection over its mark counts as not being read."""
+
     max_unanswered: int = 4096
     """Requests of one peer that wait for a deferred answer (held pulls not counted); beyond it the peer is not read."""
 

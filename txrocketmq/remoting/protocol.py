@@ -4,9 +4,9 @@ Stands for the pipelines of the official ``NettyRemotingServer`` and ``NettyRemo
 handler). Both sides of a link are the same: each may send requests and answer the other's.
 
 Back pressure. A turn (one ``dataReceived``) serves the frames that it brought and writes all answers at once. The connection is
-*halted* when its unsent bytes pass the high water mark, or when too many of its requests wait for deferred answers: the rest of the
-turn's frames is kept (they are at most what one read brought), and the transport is told to stop reading. When the cause is gone the
-kept frames are served first, then reading goes on.
+*halted* when its unsent bytes pass the high water mark, when too many of its requests wait for deferred answers, or when the
+unfinished frames of all connections take too much: the rest of the turn's frames is kept (they are at most what one read brought), and
+the transport is told to stop reading. When the cause is gone the kept frames are served first, then reading goes on.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.codec.frame import FrameSplitter
 from txrocketmq.errors import ProtocolError, RemotingSendError
 from txrocketmq.interfaces import IConnection, IConnectionListener
+from txrocketmq.remoting.budget import Room
 from txrocketmq.remoting.connection import PendingRequests
 from txrocketmq.remoting.dispatch import ONEWAY_BIT, Dispatcher, Reply, Request
 from txrocketmq.remoting.group import ConnectionGroup
@@ -74,6 +75,10 @@ class RemotingProtocol(Protocol):
         self._unanswered = 0
         self._output_full = False
         self._when_writable: list[Callable[[], object]] = []
+        self._full_since = 0.0
+        self._unfinished_bytes = 0
+        self._unfinished_since = 0.0
+        self._input_waits = False
         self._halted = False
         self._resume_call: IDelayedCall | None = None
         self._close_reason = ""
@@ -147,6 +152,7 @@ class RemotingProtocol(Protocol):
 
     def _shut(self, reason: str) -> None:
         self.is_open = False
+        self._drop_unfinished()
         self._close_reason = reason
         self._closing_at = self._clock.seconds()
         self._halted = True
@@ -182,14 +188,8 @@ class RemotingProtocol(Protocol):
     def answer_given(self) -> None:
         """One of them waits no more."""
         self._unanswered -= 1
-        if (
-            self._halted
-            and self.is_open
-            and self._resume_call is None
-            and self._unanswered <= self._limits.max_unanswered * RESUME_SHARE
-        ):
-            # Not from here: the caller may be in the middle of its own work, which more requests would disturb.
-            self._resume_call = self._clock.callLater(0, self._resume)
+        if self._halted and self._unanswered <= self._limits.max_unanswered * RESUME_SHARE:
+            self._resume_soon()
 
     # ----------------------------------------------------------------- Twisted: life
 
@@ -213,6 +213,8 @@ class RemotingProtocol(Protocol):
             closed = isinstance(reason.value, ConnectionDone)
             self._close_reason = "closed by the peer" if closed else reason.getErrorMessage()
         self.is_open = False
+        self._drop_unfinished()
+        self._group.output.drained(self)
         self._backlog.clear()
         self._when_writable.clear()
         self._drop_resume_call()
@@ -231,12 +233,15 @@ class RemotingProtocol(Protocol):
         """The transport holds more unsent bytes than its mark."""
         if self._outlet.is_over_high_water() and not self._output_full:
             self._output_full = True
+            self._full_since = self._clock.seconds()
+            self._group.output.became_full(self)
             if not self._halted:
                 self._halt()
 
     def resumeProducing(self) -> None:
         """All bytes are sent."""
         self._output_full = False
+        self._group.output.drained(self)
         waiting, self._when_writable = self._when_writable, []
         for callback in waiting:
             callback()
@@ -245,14 +250,29 @@ class RemotingProtocol(Protocol):
     def stopProducing(self) -> None:
         """The transport is gone; `connectionLost` follows."""
 
+    def unsent_bytes(self) -> int:
+        """Bytes that the peer did not take yet; the mark, where the transport does not tell."""
+        unsent = self._outlet.unsent_bytes()
+        return self._limits.high_water_bytes if unsent is None else unsent
+
+    def input_allowed(self) -> None:
+        """There is room for unfinished frames again."""
+        self._input_waits = False
+        self._resume_soon()
+
     def _halt(self) -> None:
         self._halted = True
         transport: Any = self.transport
         transport.pauseProducing()
 
+    def _resume_soon(self) -> None:
+        # Not at once: the caller may be in the middle of its own work, which more requests would disturb.
+        if self._halted and self.is_open and self._resume_call is None:
+            self._resume_call = self._clock.callLater(0, self._resume)
+
     def _resume(self) -> None:
         self._drop_resume_call()
-        if not self._halted or not self.is_open or self._output_full:
+        if not self._halted or not self.is_open or self._output_full or self._input_waits:
             return
         if self._unanswered >= self._limits.max_unanswered:
             return
@@ -287,6 +307,31 @@ class RemotingProtocol(Protocol):
             self._backlog.extend(frames)
         elif frames:
             self._serve(frames)
+        unfinished_bytes = self._splitter.pending_bytes
+        if (unfinished_bytes or self._unfinished_bytes) and self.is_open:
+            self._count_unfinished(unfinished_bytes, bool(frames))
+
+    def _count_unfinished(self, now_bytes: int, is_new: bool) -> None:
+        """Let the frames that are whole be served, but read no more of an unfinished one while those of all take too much."""
+        before_bytes, self._unfinished_bytes = self._unfinished_bytes, now_bytes
+        if is_new or not before_bytes:
+            self._unfinished_since = self._clock.seconds()
+        group_input = self._group.input
+        if group_input.change(self, before_bytes, now_bytes):
+            return
+        if group_input.is_exhausted:
+            self._break(ProtocolError(f"unfinished frames take {group_input.used} bytes already"))
+            return
+        self._input_waits = True
+        if not self._halted:
+            self._halt()
+
+    def _drop_unfinished(self) -> None:
+        self._splitter = FrameSplitter(self._limits.max_frame_bytes)
+        unfinished_bytes, self._unfinished_bytes = self._unfinished_bytes, 0
+        group_input = self._group.input
+        group_input.forget(self)
+        group_input.change(self, unfinished_bytes, 0)
 
     def _serve(self, frames: Iterable[bytes]) -> None:
         """One turn: dispatch frames, then write everything that came of it."""
@@ -360,6 +405,8 @@ class RemotingProtocol(Protocol):
                 transport: Any = self.transport
                 transport.abortConnection()
             return cut_at
+        if self._uses_too_much(now):
+            return None
         if self._heard:
             self._heard = False
             self._silent_since = now
@@ -378,6 +425,31 @@ class RemotingProtocol(Protocol):
         ):
             self.close(f"nothing was heard for {longest_ms} ms")
         return next_deadline
+
+    def _uses_too_much(self, now: float) -> bool:
+        """Close a connection whose unfinished frame or unread answers use what others need; whether it was."""
+        group, limits = self._group, self._limits
+        if (
+            self._unfinished_bytes
+            and group.input.is_short
+            and now - self._unfinished_since >= limits.unfinished_s
+        ):
+            age_s = now - self._unfinished_since
+            self._break(
+                ProtocolError(f"a frame is unfinished after {age_s:.0f} s, its memory is needed")
+            )
+            return True
+        if (
+            self._output_full
+            and now - self._full_since >= limits.unread_s
+            and group.output.is_exceeded(now)
+        ):
+            group.output.cut(self)
+            self.close(f"{self.unsent_bytes()} bytes are unread, their memory is needed")
+            transport: Any = self.transport
+            transport.abortConnection()
+            return True
+        return False
 
     # ----------------------------------------------------------------- requests of ours
 
@@ -416,6 +488,7 @@ else:  # older releases of Twisted have no generic factories
 class RemotingServerFactory(_ServerFactory):
     """Makes the connections of a listening port (or of two, when given to both).
 
+    :param room: how many connections this port and others together may have.
     :ivar group: the connections and their counters.
     """
 
@@ -427,8 +500,11 @@ class RemotingServerFactory(_ServerFactory):
         clock: IReactorTime,
         listener: IConnectionListener | None = None,
         limits: RemotingLimits | None = None,
+        room: Room | None = None,
     ) -> None:
-        self.group = ConnectionGroup(dispatcher, clock, listener, limits or RemotingLimits())
+        self.group = ConnectionGroup(
+            dispatcher, clock, listener, limits or RemotingLimits(), room=room
+        )
         self._full_logged = False
 
     def buildProtocol(self, addr: IAddress | None) -> RemotingProtocol | None:
@@ -438,8 +514,8 @@ class RemotingServerFactory(_ServerFactory):
             if not self._full_logged:
                 self._full_logged = True
                 log.warn(
-                    "{limit} connections are open; further ones are closed at once",
-                    limit=self.group.limits.max_connections,
+                    "{count} connections are open here; further ones are closed at once",
+                    count=len(self.group.connections),
                 )
             return None
         self._full_logged = False
