@@ -12,7 +12,9 @@ from twisted.application.service import IService
 
 from txrocketmq.config.load import Settings, split_addresses
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig, NettyServerConfig
+from txrocketmq.remoting.budget import Room
 from txrocketmq.service.addresses import LOOPBACK, WILDCARDS, in_brackets
+from txrocketmq.service.descriptors import connection_room, raise_descriptor_limit
 from txrocketmq.service.ports import ClaimedPort, claim_broker_ports, claim_port, release_all
 from txrocketmq.service.process import ProcessService, RoleRunner
 
@@ -29,7 +31,8 @@ def build_namesrv(command: str, settings: Settings, reactor: Any) -> IService:
 
     network = settings.section(NettyServerConfig)
     port = claim_port(network.bind_address, network.listen_port)
-    role = NameServerRole(settings, reactor, port)
+    room = connection_room(raise_descriptor_limit())
+    role = NameServerRole(settings, reactor, port, room)
     return ProcessService(command, reactor, [role], settings.warnings)
 
 
@@ -40,7 +43,9 @@ def build_broker(command: str, settings: Settings, reactor: Any) -> IService:
     :raises StoreError: the store cannot be used.
     :raises ConfigError: the role is not served, or the advertised address cannot be resolved.
     """
-    return ProcessService(command, reactor, [_broker_role(settings, reactor)], settings.warnings)
+    room = connection_room(raise_descriptor_limit())
+    role = _broker_role(settings, reactor, room)
+    return ProcessService(command, reactor, [role], settings.warnings)
 
 
 def build_all_in_one(command: str, settings: Settings, reactor: Any, namesrv_port: int) -> IService:
@@ -52,14 +57,15 @@ def build_all_in_one(command: str, settings: Settings, reactor: Any, namesrv_por
 
     network = settings.section(NettyServerConfig)
     port = claim_port(network.bind_address, namesrv_port)
+    room = connection_room(raise_descriptor_limit())
     try:
         config = settings.section(BrokerConfig)
         host = LOOPBACK if network.bind_address in WILDCARDS else network.bind_address
         own = f"{in_brackets(host)}:{port.port}"
         config.namesrv_addr = ";".join(dict.fromkeys([own, *split_addresses(config.namesrv_addr)]))
         roles: list[RoleRunner] = [
-            NameServerRole(settings, reactor, port),
-            _broker_role(settings, reactor),
+            NameServerRole(settings, reactor, port, room),
+            _broker_role(settings, reactor, room),
         ]
     except BaseException:
         port.release()
@@ -67,7 +73,7 @@ def build_all_in_one(command: str, settings: Settings, reactor: Any, namesrv_por
     return ProcessService(command, reactor, roles, settings.warnings)
 
 
-def _broker_role(settings: Settings, reactor: Any) -> BrokerRole:
+def _broker_role(settings: Settings, reactor: Any, room: Room) -> BrokerRole:
     from txrocketmq.service.broker_role import BrokerRole, check_store, prepare_addresses
 
     network = settings.section(NettyServerConfig)
@@ -76,7 +82,7 @@ def _broker_role(settings: Settings, reactor: Any) -> BrokerRole:
         main, fast = ports = claim_broker_ports(network.bind_address, network.listen_port)
         prepare_addresses(settings, main.port)
         check_store(settings.section(MessageStoreConfig).store_path_root_dir)
-        return BrokerRole(settings, reactor, main, fast)
+        return BrokerRole(settings, reactor, main, fast, room)
     except BaseException:
         release_all(ports)
         raise

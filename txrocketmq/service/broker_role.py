@@ -27,6 +27,7 @@ from txrocketmq.config.schema import (
 )
 from txrocketmq.config.write_back import write_back
 from txrocketmq.errors import ConfigError, StoreError
+from txrocketmq.remoting.budget import Room
 from txrocketmq.remoting.client import RemotingClient
 from txrocketmq.remoting.dispatch import Dispatcher
 from txrocketmq.remoting.limits import RemotingLimits
@@ -46,11 +47,17 @@ class BrokerRole:
 
     :param main: the port that clients are told, claimed already.
     :param fast: the second one.
+    :param room: how many connections all roles of the process may have.
     :raises ConfigError: the role is not served, or the address cannot be resolved.
     """
 
     def __init__(
-        self, settings: Settings, reactor: Any, main: ClaimedPort, fast: ClaimedPort
+        self,
+        settings: Settings,
+        reactor: Any,
+        main: ClaimedPort,
+        fast: ClaimedPort,
+        room: Room,
     ) -> None:
         self._config = settings.section(BrokerConfig)
         self._store_config = settings.section(MessageStoreConfig)
@@ -90,7 +97,7 @@ class BrokerRole:
         self._dispatchers = (dispatcher, dispatcher.for_vip())
         limits = RemotingLimits.for_server(self._network)
         self._factories = [
-            RemotingServerFactory(served, reactor, self._core.connection_listener, limits)
+            RemotingServerFactory(served, reactor, self._core.connection_listener, limits, room)
             for served in self._dispatchers
         ]
 

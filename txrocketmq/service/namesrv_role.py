@@ -13,6 +13,7 @@ from txrocketmq.config.load import Settings
 from txrocketmq.config.schema import NamesrvConfig, NettyClientConfig, NettyServerConfig
 from txrocketmq.config.write_back import write_back
 from txrocketmq.namesrv.server import NameServer
+from txrocketmq.remoting.budget import Room
 from txrocketmq.remoting.client import RemotingClient
 from txrocketmq.remoting.limits import RemotingLimits
 from txrocketmq.remoting.protocol import RemotingServerFactory
@@ -25,14 +26,16 @@ class NameServerRole:
     """A name server as a role of a process.
 
     :param port: claimed already.
+    :param room: how many connections all roles of the process may have.
     """
 
-    def __init__(self, settings: Settings, reactor: Any, port: ClaimedPort) -> None:
+    def __init__(self, settings: Settings, reactor: Any, port: ClaimedPort, room: Room) -> None:
         self._config = settings.section(NamesrvConfig)
         self._network = settings.section(NettyServerConfig)
         self._unknown = settings.unknown
         self._reactor = reactor
         self._claimed = port
+        self._room = room
         self._client = RemotingClient(
             reactor, limits=RemotingLimits.for_client(settings.section(NettyClientConfig))
         )
@@ -64,6 +67,7 @@ class NameServerRole:
             self._reactor,
             self._server,
             RemotingLimits.for_server(self._network),
+            self._room,
         )
         self._listening = self._claimed.open(
             self._reactor, self._factory, self._network.server_socket_backlog
