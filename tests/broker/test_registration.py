@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 from fakes import Asked, FakeClient
 from golden import frame_body, wire_frames
+from twisted.internet.address import IPv4Address
 from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock, StringTransport
 
 from txrocketmq.broker.config_files import ConfigFiles
 from txrocketmq.broker.registration import Registration, name_servers
 from txrocketmq.broker.topics import Topics
 from txrocketmq.codec.bodies import KVTable, decode_body, decode_register_broker, encode_body
+from txrocketmq.codec.command import RemotingCommand, decode_command
+from txrocketmq.codec.frame import FrameSplitter
 from txrocketmq.codec.headers import (
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
@@ -26,6 +30,7 @@ from txrocketmq.model.codes import CURRENT_VERSION, RequestCode
 from txrocketmq.model.javahash import crc32
 from txrocketmq.model.route import TopicRouteData
 from txrocketmq.model.topic import DataVersion, TopicConfig
+from txrocketmq.remoting.client import RemotingClient
 from txrocketmq.testing.disk import MemoryDisk
 from txrocketmq.testing.pools import ImmediatePool
 
@@ -325,3 +330,40 @@ def test_the_request_has_the_shape_of_the_official_one(tag: str) -> None:
             break
     else:
         raise AssertionError("no registration was recorded")
+
+
+def test_each_name_server_keeps_one_link_over_which_it_is_asked_again_and_again() -> None:
+    reactor = MemoryReactorClock()
+    config = BrokerConfig(broker_name="broker-a", namesrv_addr=f"{A};{B}")
+    files = ConfigFiles(MemoryDisk(), ImmediatePool(), "/config")
+    topics = Topics(config, MessageStoreConfig(), files, lambda: int(reactor.seconds() * 1000))
+    client = RemotingClient(reactor)
+    registration = Registration(
+        config, topics, client, reactor, "192.0.2.1:10911", "192.0.2.1:10912"
+    )
+    registration.start()
+    far_ends = []
+    for host, port, factory, _, _ in reactor.tcpClients:
+        protocol = factory.buildProtocol(IPv4Address("TCP", host, port))
+        transport = StringTransport(peerAddress=IPv4Address("TCP", host, port))
+        protocol.makeConnection(transport)
+        far_ends.append((protocol, transport))
+    asked = 0
+    for _ in range(400):
+        for protocol, transport in far_ends:
+            for frame in FrameSplitter().feed(transport.value()):
+                command = decode_command(frame)
+                assert command.code == REGISTER
+                answer = RemotingCommand.create_response(command, 0, RegisterBrokerResponseHeader())
+                protocol.dataReceived(answer.encode())
+                asked += 1
+            transport.clear()
+        reactor.advance(1)
+    # At the start, after ten seconds, then every thirty seconds.
+    assert asked == 2 * (1 + 1 + 12)
+    assert len(reactor.tcpClients) == 2
+    assert [transport.disconnecting for _, transport in far_ends] == [False, False]
+    registration.stop()
+    client.stop()
+    for protocol, _ in far_ends:
+        protocol.connectionLost()
