@@ -9,8 +9,10 @@ import pytest
 from fakes import Asked, FakeClient
 from golden import frame_body, wire_frames
 from twisted.internet.address import IPv4Address
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.python.failure import Failure
 
 from txrocketmq.broker.config_files import ConfigFiles
 from txrocketmq.broker.registration import Registration, name_servers
@@ -366,4 +368,4 @@ def test_each_name_server_keeps_one_link_over_which_it_is_asked_again_and_again(
     registration.stop()
     client.stop()
     for protocol, _ in far_ends:
-        protocol.connectionLost()
+        protocol.connectionLost(Failure(ConnectionDone()))
