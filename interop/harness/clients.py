@@ -294,10 +294,16 @@ class Admin:
         ids: list[str] = self._ask("consumer_ids", group=group)
         return ids
 
-    def command(self, *words: str) -> dict[str, Any]:
-        """Run one mqadmin command; ``output``, ``exit`` and ``exception`` (whether it printed one)."""
+    def command(self, *words: str, limit_ms: int = PATIENCE_MS) -> dict[str, Any]:
+        """Run one mqadmin command; ``output``, ``exit`` and ``exception`` (whether it printed one).
+
+        A command that runs longer than ``limit_ms`` is broken off; then ``broken_off`` is true and the output is what there was.
+        """
         result: dict[str, Any] = self.puppet.call(
-            "admin.command", words=[*words, "-n", self.namesrv]
+            "admin.command",
+            words=[*words, "-n", self.namesrv],
+            limit_ms=limit_ms,
+            timeout_ms=limit_ms + 10_000,
         )
         return result
 

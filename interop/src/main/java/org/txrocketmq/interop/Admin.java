@@ -2,6 +2,7 @@ package org.txrocketmq.interop;
 
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.security.Permission;
 import java.util.ArrayList;
@@ -11,6 +12,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
@@ -69,24 +71,37 @@ final class Admin {
     /**
      * Run one mqadmin command in this process; what it printed, the exception it printed if any, and its exit code.
      *
-     * <p>mqadmin ends with 0 after an exception, so a caller looks at {@code exception} and at the output.
+     * <p>mqadmin ends with 0 after an exception, so a caller looks at {@code exception} and at the output. Some commands go on
+     * for ever: after {@code limit_ms} a command is broken off and {@code broken_off} is true.
      */
-    private synchronized Object command(Args args) {
+    private synchronized Object command(Args args) throws Exception {
         List<String> words = args.texts("words");
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
         PrintStream screen = new PrintStream(printed, true, StandardCharsets.UTF_8);
         PrintStream out = System.out;
         PrintStream err = System.err;
         String namesrv = System.getProperty(NAMESRV_PROPERTY);
+        AtomicInteger exit = new AtomicInteger();
+        forgetCommands();
+        Thread running = new Thread(() -> {
+            try {
+                MQAdminStartup.main0(words.toArray(new String[0]), null);
+            } catch (ExitTrap.Exit end) {
+                exit.set(end.code);
+            }
+        }, "mqadmin");
         Map<String, Object> result = new LinkedHashMap<>();
-        result.put("exit", 0);
         ExitTrap.arm();
         System.setOut(screen);
         System.setErr(screen);
+        String text;
         try {
-            MQAdminStartup.main0(words.toArray(new String[0]), null);
-        } catch (ExitTrap.Exit exit) {
-            result.put("exit", exit.code);
+            running.start();
+            running.join(args.number("limit_ms", 60_000));
+            result.put("broken_off", running.isAlive());
+            text = printed.toString(StandardCharsets.UTF_8);
+            running.interrupt();
+            running.join(10_000);
         } finally {
             System.setOut(out);
             System.setErr(err);
@@ -97,10 +112,20 @@ final class Admin {
                 System.setProperty(NAMESRV_PROPERTY, namesrv);
             }
         }
-        String text = printed.toString(StandardCharsets.UTF_8);
+        result.put("exit", exit.get());
         result.put("output", text);
         result.put("exception", text.contains("Exception") || text.contains("\tat org.apache.rocketmq"));
         return result;
+    }
+
+    /** Some command objects hold clients that work once; in a process of its own each would be new. */
+    private static void forgetCommands() throws IllegalAccessException {
+        for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (List.class.isAssignableFrom(field.getType())) {
+                field.setAccessible(true);
+                ((List<?>) field.get(null)).clear();
+            }
+        }
     }
 
     private Object createTopic(Args args) throws Exception {
