@@ -1,15 +1,18 @@
 """Which combinations of servers, client line and header serialization are run, and with how many messages?
 
 ``INTEROP_COLUMNS`` chooses columns by id, comma-separated (default: ours with all clients, and the control column);
-``INTEROP_COUNT`` is the number of messages a cell (default 500), ``INTEROP_CONTROL_COUNT`` that of control cells (default 100).
+``INTEROP_TIER=full`` adds the cells that are left to full runs; ``INTEROP_COUNT`` is the number of messages a cell (default 500), ``INTEROP_CONTROL_COUNT`` that of control cells (default 100).
 """
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 from .jvm import LINES
+
+T = TypeVar("T")
 
 DEFAULT_COUNT = 500
 DEFAULT_CONTROL_COUNT = 100
@@ -37,6 +40,12 @@ class Column(NamedTuple):
         if self.is_control:
             return int(os.environ.get("INTEROP_CONTROL_COUNT", DEFAULT_CONTROL_COUNT))
         return int(os.environ.get("INTEROP_COUNT", DEFAULT_COUNT))
+
+
+def by_tier(always: Sequence[T], full_only: Sequence[T]) -> list[T]:
+    """The parameters of a test: some for every run, some for full runs alone."""
+    full = os.environ.get("INTEROP_TIER") == "full"
+    return [*always, *(full_only if full else ())]
 
 
 #: In the order in which they are run: neighbours share a puppet or a cluster.

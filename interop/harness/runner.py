@@ -64,6 +64,7 @@ def environment(count: int) -> dict[str, str]:
     """What tests see of a full run: all columns, full counts, results recorded."""
     return {
         **os.environ,
+        "INTEROP_TIER": "full",
         "INTEROP_COLUMNS": ",".join(map(str, ALL_COLUMNS)),
         "INTEROP_COUNT": str(count),
         "INTEROP_CONTROL_COUNT": str(count),

@@ -12,7 +12,7 @@ import pytest
 from interop.harness import checks
 from interop.harness.clients import Admin, Producer, PushConsumer, Sent
 from interop.harness.cluster import Cluster, make_cluster
-from interop.harness.columns import Column
+from interop.harness.columns import Column, by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.puppet import Puppet, PuppetPool
 
@@ -101,21 +101,28 @@ def everything_is_served(
 class TestStoreExchange:
     """A store changes hands."""
 
-    @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
     @pytest.mark.parametrize(
-        ("writer", "reader"),
-        [
-            ("ours", "official-5.4.0"),
-            ("ours", "official-4.9.7"),
-            ("official-5.4.0", "ours"),
-            ("official-4.9.7", "ours"),
-        ],
+        ("writer", "how", "reader"),
+        by_tier(
+            [
+                ("ours", "SIGTERM", "official-5.4.0"),
+                ("ours", "SIGKILL", "official-4.9.7"),
+                ("official-5.4.0", "SIGKILL", "ours"),
+                ("official-4.9.7", "SIGTERM", "ours"),
+            ],
+            [
+                ("ours", "SIGKILL", "official-5.4.0"),
+                ("ours", "SIGTERM", "official-4.9.7"),
+                ("official-5.4.0", "SIGTERM", "ours"),
+                ("official-4.9.7", "SIGKILL", "ours"),
+            ],
+        ),
     )
     def test_the_other_make_serves_every_message(
         self,
         writer: str,
         reader: str,
-        how: signal.Signals,
+        how: str,
         jvm_slots: JvmSlots,
         puppets: PuppetPool,
     ) -> None:
@@ -123,10 +130,10 @@ class TestStoreExchange:
         puppet = puppets.get(line, "JSON")
         with puppet.in_use(), make_cluster(writer, jvm_slots) as cluster:
             sent = fill(puppet, cluster)
-            cluster.stop_broker(how)
+            cluster.stop_broker(signal.Signals[how])
             Admin(puppet, cluster.namesrv).forget()
             other = make_cluster(reader, jvm_slots)
             shutil.move(cluster.store, other.store)
             with other:
-                everything_is_served(puppet, other, sent, how == signal.SIGTERM)
+                everything_is_served(puppet, other, sent, how == "SIGTERM")
                 Admin(puppet, other.namesrv).forget()

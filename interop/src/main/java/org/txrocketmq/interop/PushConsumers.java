@@ -36,7 +36,24 @@ final class PushConsumers {
     private record Consumer(DefaultMQPushConsumer client, Received received) {
     }
 
+    /**
+     * Start a consumer. A 5.4.0 one fails at once when the name server that it happens to ask first is down; with
+     * {@code start_tries} it is made anew, as its user would do.
+     */
     private Object start(Args args) throws Exception {
+        for (int left = args.integer("start_tries", 1) - 1; ; left--) {
+            try {
+                startOnce(args);
+                return null;
+            } catch (IllegalStateException noRoute) {
+                if (left <= 0) {
+                    throw noRoute;
+                }
+            }
+        }
+    }
+
+    private void startOnce(Args args) throws Exception {
         DefaultMQPushConsumer client = new DefaultMQPushConsumer(args.text("group"));
         Clients.configure(client, args);
         client.setConsumeFromWhere(ConsumeFromWhere.valueOf(args.text("from", "CONSUME_FROM_FIRST_OFFSET")));
@@ -63,9 +80,13 @@ final class PushConsumers {
                 return mayFail(name) ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
+        try {
+            client.start();
+        } catch (Exception failure) {
+            client.shutdown();
+            throw failure;
+        }
         consumers.put(name, new Consumer(client, received));
-        client.start();
-        return null;
     }
 
     private boolean mayFail(String name) {
