@@ -17,10 +17,12 @@ from txrocketmq.codec.record import (
     BLANK_MAGIC,
     MAGIC_V1,
     MAGIC_V2,
+    batch_size,
     blank_record,
     decode_record,
     decode_records,
     encode_batch,
+    encode_batch_records,
     encode_record,
     record_size,
     scan_head,
@@ -194,6 +196,32 @@ def layout_of(data: bytes) -> construct.Construct:
         born_ipv6=bool(sys_flag & BORN_HOST_V6_FLAG),
         store_ipv6=bool(sys_flag & STORE_HOST_V6_FLAG),
     )
+
+
+@given(
+    records,
+    st.lists(st.tuples(int32, st.binary(max_size=60), st.binary(max_size=40)), max_size=5),
+    st.integers(0, 2**40),
+    st.integers(0, 2**40),
+    int64,
+)
+def test_a_batch_is_the_records_that_each_item_alone_would_be(
+    batch: MessageRecord,
+    items: list[tuple[int, bytes, bytes]],
+    queue_offset: int,
+    physical_offset: int,
+    store_timestamp: int,
+) -> None:
+    data, offsets = encode_batch_records(
+        batch, items, queue_offset, physical_offset, store_timestamp
+    )
+    expected, starts = b"", []
+    for number, (flag, body, text) in enumerate(items):
+        starts.append(physical_offset + len(expected))
+        batch.flag, batch.body, batch.properties = flag, body, text
+        expected += encode_record(batch, queue_offset + number, starts[-1], store_timestamp)
+    assert (data, offsets) == (expected, starts)
+    assert batch_size(batch, items) == len(expected)
 
 
 @given(records, int64, int64, int64)

@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
-from txrocketmq.codec.record import BLANK_MAGIC, decode_record, encode_record, record_size
+from txrocketmq.codec.record import (
+    BLANK_MAGIC,
+    BatchItem,
+    decode_record,
+    encode_record,
+    record_size,
+)
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.store.commitlog import SCAN_BYTES, CommitLog, LogScan
 from txrocketmq.store.disk import RealDisk
@@ -54,6 +60,11 @@ def message(body: bytes = b"hello", **fields: object) -> MessageRecord:
 def of_size(size: int) -> MessageRecord:
     """A message whose record has exactly this size."""
     return message(b"x" * (size - record_size(message(b""))))
+
+
+def items_of(*records: MessageRecord) -> list[BatchItem]:
+    """What a batch says of each of its messages."""
+    return [(record.flag, record.body, record.properties) for record in records]
 
 
 def at_ms(ms: int) -> Clock:
@@ -127,7 +138,7 @@ def test_a_batch_is_consecutive_records_of_one_file() -> None:
     log = open_log(MemoryDisk(), clock=at_ms(5))
     log.append(of_size(FILE - 1000), 0)
     records = [message(b"a" * 100, flag=1), message(b"b" * 200), message(b"c" * 500)]
-    result = log.append_batch(records, 40)
+    result = log.append_batch(records[0], items_of(*records), 40)
     assert result.physical_offset == FILE
     assert (result.queue_offset, result.msg_num) == (40, 3)
     sizes = [record_size(record) for record in records]
@@ -143,7 +154,7 @@ def test_a_batch_is_consecutive_records_of_one_file() -> None:
 
 def test_a_batch_of_one_is_a_message() -> None:
     log = open_log(MemoryDisk())
-    assert log.append_batch([message()], 3).batch_offsets == ()
+    assert log.append_batch(message(), items_of(message()), 3).batch_offsets == ()
     assert [head.queue_offset for _, head in log.scan(0)] == [3]
 
 
@@ -162,14 +173,15 @@ def test_messages_beyond_their_limits_are_refused(
     """The third fits its length field and no file of this log."""
     log = open_log(MemoryDisk(), max_message_size=1000)
     assert log.append(record, 0).status is status
-    assert log.append_batch([record], 0).status is status
+    assert log.append_batch(record, items_of(record), 0).status is status
     assert log.append(message(b"next"), 0).status is PutMessageStatus.PUT_OK
 
 
 def test_an_empty_or_too_large_batch_is_refused_whole() -> None:
     log = open_log(MemoryDisk(), max_message_size=1000)
-    assert log.append_batch([], 0).status is PutMessageStatus.MESSAGE_ILLEGAL
-    refused = log.append_batch([message(b"x" * 501), message(b"x" * 500)], 0)
+    assert log.append_batch(message(), [], 0).status is PutMessageStatus.MESSAGE_ILLEGAL
+    items = items_of(message(b"x" * 501), message(b"x" * 500))
+    refused = log.append_batch(message(), items, 0)
     assert refused.status is PutMessageStatus.MESSAGE_ILLEGAL
     assert log.max_offset == 0
 
@@ -236,7 +248,10 @@ def test_a_read_only_log_refuses_every_kind_of_append() -> None:
     end = log.max_offset
     log.refuse_writes("sync failed")
     assert log.append(message(), 1).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-    assert log.append_batch([message()], 1).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert (
+        log.append_batch(message(), items_of(message()), 1).status
+        is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    )
     assert not log.append_raw(end, b"x")
     assert log.max_offset == end
     assert len(list(log.scan(0))) == 1

@@ -85,7 +85,8 @@ def test_hashes_are_the_official_ones(line: str) -> None:
 def test_the_quick_hash_is_the_plain_one(topic: str, key: str, again: int) -> None:
     hasher = KeyHasher()
     for number in range(again + 1):
-        assert hasher.hash(topic, f"{key}{number}") == index_hash(topic, f"{key}{number}")
+        for text in (f"{key}{number}", f"{key}{number:04X}", f"{key}é{number}"):
+            assert hasher.hash(topic, text) == index_hash(topic, text)
 
 
 def test_names_are_the_local_time_of_creation_and_sort_in_order() -> None:
@@ -136,6 +137,43 @@ def test_queries_find_what_was_put_within_the_time_range(
     assert sorted(service.query(index_hash("T", "key1"), 1000, 0, FOREVER)[0]) == [
         offset for offset, _ in wanted.get("key1", [])
     ]
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.one_of(st.none(), st.integers(0, 20).map(lambda n: f"{n:032X}")),
+                st.one_of(st.none(), st.sampled_from(["a", "a b", " a  c "])),
+                st.sampled_from([-1, 5, 6]),
+            ),
+            max_size=6,
+        ),
+        max_size=40,
+    )
+)
+def test_a_batch_leaves_the_bytes_that_its_messages_alone_would_leave(
+    batches: list[list[tuple[str | None, str | None, int]]],
+) -> None:
+    """Small files: a batch may need several of them."""
+    config = small_config(max_hash_slot_num=7, max_index_num=40)
+    disk, batch_disk = MemoryDisk(), MemoryDisk()
+    single, whole = new_service(disk, config=config), new_service(batch_disk, config=config)
+    offset = 0
+    for number, messages in enumerate(batches):
+        time_ms = 1_700_000_000_000 + number * 700
+        placed = []
+        for uniq_key, keys, tag_hash in messages:
+            placed.append((uniq_key, keys, tag_hash, offset))
+            single.put_keys("T", uniq_key, keys, tag_hash, offset, time_ms)
+            offset += 100
+        whole.put_batch("T", placed, time_ms)
+    assert whole.end_offset == single.end_offset
+    assert disk.listdir(DIRECTORY) == batch_disk.listdir(DIRECTORY)
+    for file, other in zip(single.files, whole.files, strict=True):
+        assert disk.read_at(file.path, 0, file.size) == batch_disk.read_at(
+            other.path, 0, other.size
+        )
 
 
 def test_the_newest_entries_come_first_and_no_more_than_asked_for() -> None:

@@ -234,7 +234,7 @@ def test_listeners_hear_of_each_message_once_it_can_be_read() -> None:
     heard = []
 
     def arrived(topic: str, queue_id: int, next_offset: int, code: int, timestamp_ms: int) -> None:
-        assert store.max_offset(topic, queue_id) == next_offset
+        assert store.max_offset(topic, queue_id) >= next_offset
         heard.append((topic, queue_id, next_offset, code, timestamp_ms))
 
     store.add_arrival_listener(arrived)

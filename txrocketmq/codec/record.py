@@ -15,7 +15,7 @@ a record may be cut or torn anywhere; the lengths must add up and the body's CRC
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from socket import AF_INET, AF_INET6, inet_ntop
 from struct import Struct
@@ -46,11 +46,13 @@ __all__ = [
     "MAGIC_V2",
     "MIN_RECORD_BYTES",
     "RecordHead",
+    "batch_size",
     "blank_record",
     "create_uniq_id",
     "decode_record",
     "decode_records",
     "encode_batch",
+    "encode_batch_records",
     "encode_record",
     "find_property",
     "format_properties",
@@ -64,6 +66,9 @@ __all__ = [
 ]
 
 Buffer = bytes | bytearray | memoryview
+
+BatchItem = tuple[int, bytes, bytes]
+"""What one message of a client batch says itself: flag, body, property text."""
 
 MAGIC_V1 = -626843481
 MAGIC_V2 = -626843477
@@ -188,6 +193,77 @@ def encode_record(
             properties,
         )
     )
+
+
+def batch_size(batch: MessageRecord, items: Sequence[BatchItem]) -> int:
+    """How many bytes `encode_batch_records` makes of these items."""
+    fixed = record_size(batch) - len(batch.body) - len(batch.properties)
+    return fixed * len(items) + sum([len(body) + len(text) for _, body, text in items])
+
+
+def encode_batch_records(
+    batch: MessageRecord,
+    items: Iterable[BatchItem],
+    queue_offset: int,
+    physical_offset: int,
+    store_timestamp: int,
+) -> tuple[bytes, list[int]]:
+    """A batch's items as records back to back, and where each of them begins.
+
+    Each is what `encode_record` makes of the request's record with the item's flag, body and properties; two thirds of its time.
+
+    :raises RecordError: the topic or some properties do not fit their length field.
+    """
+    born_host = _host_bytes.get(batch.born_host) or _pack_host(batch.born_host)
+    store_host = _host_bytes.get(batch.store_host) or _pack_host(batch.store_host)
+    magic, topic = _topic_parts.get(batch.topic) or _topic_part(batch.topic)
+    host_flags = (BORN_HOST_V6_FLAG if len(born_host) != 8 else 0) | (
+        STORE_HOST_V6_FLAG if len(store_host) != 8 else 0
+    )
+    head = _HEADS[host_flags]
+    pack_head, pack_short, crc32 = head.pack, _SHORT.pack, zlib_crc32
+    fixed = head.size + len(topic) + 2
+    queue_id, born_timestamp = batch.queue_id, batch.born_timestamp
+    sys_flag = batch.sys_flag & ~_V6_FLAGS | host_flags
+    reconsume_times = batch.reconsume_times
+    prepared_transaction_offset = batch.prepared_transaction_offset
+    parts: list[bytes] = []
+    offsets: list[int] = []
+    for flag, body, properties in items:
+        body_size = len(body)
+        properties_size = len(properties)
+        if properties_size > MAX_PROPERTIES_BYTES:
+            raise RecordError(
+                f"properties of {properties_size} bytes, at most {MAX_PROPERTIES_BYTES}"
+            )
+        size = fixed + body_size + properties_size
+        parts += (
+            pack_head(
+                size,
+                magic,
+                crc32(body) & 0x7FFFFFFF,
+                queue_id,
+                flag,
+                queue_offset,
+                physical_offset,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                store_timestamp,
+                store_host,
+                reconsume_times,
+                prepared_transaction_offset,
+                body_size,
+            ),
+            body,
+            topic,
+            pack_short(properties_size),
+            properties,
+        )
+        offsets.append(physical_offset)
+        queue_offset += 1
+        physical_offset += size
+    return b"".join(parts), offsets
 
 
 def _fail(pos: int, reason: str) -> RecordError:
@@ -433,14 +509,14 @@ def blank_record(size: int) -> bytes:
     return _START.pack(size, BLANK_MAGIC)
 
 
-def split_batch(body: Buffer) -> list[tuple[int, bytes, bytes]]:
+def split_batch(body: Buffer) -> list[BatchItem]:
     """The items of a client batch body as ``(flag, body, property text)``.
 
     An item's size, magic and CRC fields are ignored, as official brokers do; the inner lengths count.
 
     :raises RecordError: an item runs over the body's end; names its number.
     """
-    items: list[tuple[int, bytes, bytes]] = []
+    items: list[BatchItem] = []
     pos, end = 0, len(body)
     while pos < end:
         if end - pos < BATCH_ITEM_OVERHEAD_BYTES:
@@ -460,7 +536,7 @@ def split_batch(body: Buffer) -> list[tuple[int, bytes, bytes]]:
     return items
 
 
-def encode_batch(items: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+def encode_batch(items: Iterable[BatchItem]) -> bytes:
     """A client batch body of ``(flag, body, property text)`` items.
 
     :raises RecordError: properties too long for their length field.

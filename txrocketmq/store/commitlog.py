@@ -20,8 +20,11 @@ from twisted.logger import Logger
 
 from txrocketmq.codec.record import (
     BLANK_RECORD_BYTES,
+    BatchItem,
     RecordHead,
+    batch_size,
     blank_record,
+    encode_batch_records,
     encode_record,
     record_size,
     scan_head,
@@ -106,55 +109,68 @@ class CommitLog:
                 return PutMessageResult(
                     PutMessageStatus.PUT_OK, physical_offset, queue_offset, size, now_ms
                 )
-        return self._append_elsewhere((record,), queue_offset, now_ms)
+        return self._append_carefully(record, queue_offset, now_ms)
 
     def append_batch(
-        self, records: Sequence[MessageRecord], first_queue_offset: int
+        self, batch: MessageRecord, items: Sequence[BatchItem], first_queue_offset: int
     ) -> PutMessageResult:
-        """Append messages of one queue as consecutive records of one file; all or none."""
-        if not records or sum(len(record.body) for record in records) > (
-            self._config.max_message_size
-        ):
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        if any(len(record.properties) > MAX_PROPERTIES_BYTES for record in records):
-            return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
-        return self._append_elsewhere(records, first_queue_offset, int(self._seconds() * 1000))
+        """Append the items of a client batch as consecutive records of one file; all or none.
 
-    def _append_elsewhere(
-        self, records: Sequence[MessageRecord], queue_offset: int, now_ms: int
-    ) -> PutMessageResult:
-        """The careful way: batches, the end of a file, blocks that are not ready."""
-        size = sum(map(record_size, records))
-        if size > self._config.max_message_size + RECORD_OVERHEAD_BYTES * len(records):
+        :param batch: what all of them have in common; its own body and properties are not stored.
+        """
+        bodies_bytes = sum([len(body) for _, body, _ in items])
+        if not items or bodies_bytes > self._config.max_message_size:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        if size > self._records_end:
-            log.error("a message of {size} bytes does not fit into any log file", size=size)
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        tail = self._room_for(size)
-        if tail is None:
-            return PutMessageResult(self.refusal())
-        physical_offset = tail.base_offset + tail.position
-        parts: list[bytes] = []
-        offsets: list[int] = []
-        for number, record in enumerate(records):
-            offsets.append(physical_offset)
-            part = encode_record(record, queue_offset + number, physical_offset, now_ms)
-            parts.append(part)
-            physical_offset += len(part)
-        tail.buffer[tail.position : tail.position + size] = b"".join(parts)
-        self.queue.advance(tail, size)
-        self.last_store_timestamp_ms = now_ms
+        if max([len(text) for _, _, text in items]) > MAX_PROPERTIES_BYTES:
+            return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+        size = batch_size(batch, items)
+        tail = self._room_for(size, len(items))
+        if isinstance(tail, PutMessageStatus):
+            return PutMessageResult(tail)
+        now_ms = int(self._seconds() * 1000)
+        data, offsets = encode_batch_records(
+            batch, items, first_queue_offset, tail.base_offset + tail.position, now_ms
+        )
+        self._write(tail, data, now_ms)
         return PutMessageResult(
             PutMessageStatus.PUT_OK,
             offsets[0],
-            queue_offset,
+            first_queue_offset,
             size,
             now_ms,
-            len(records),
+            len(items),
             offsets if len(offsets) > 1 else (),
         )
 
-    def _room_for(self, size: int) -> MappedFile | None:
+    def _append_carefully(
+        self, record: MessageRecord, queue_offset: int, now_ms: int
+    ) -> PutMessageResult:
+        """The rest of `append`: the end of a file, blocks that are not ready."""
+        size = record_size(record)
+        tail = self._room_for(size, 1)
+        if isinstance(tail, PutMessageStatus):
+            return PutMessageResult(tail)
+        physical_offset = tail.base_offset + tail.position
+        self._write(tail, encode_record(record, queue_offset, physical_offset, now_ms), now_ms)
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK, physical_offset, queue_offset, size, now_ms
+        )
+
+    def _write(self, tail: MappedFile, data: bytes, now_ms: int) -> None:
+        tail.buffer[tail.position : tail.position + len(data)] = data
+        self.queue.advance(tail, len(data))
+        self.last_store_timestamp_ms = now_ms
+
+    def _room_for(self, size: int, messages: int) -> MappedFile | PutMessageStatus:
+        """The file that takes so many bytes of records now, or why there is none; ends the present file where it must."""
+        if size > self._config.max_message_size + RECORD_OVERHEAD_BYTES * messages:
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        if size > self._records_end:
+            log.error("a message of {size} bytes does not fit into any log file", size=size)
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        return self._find_room(size) or self.refusal()
+
+    def _find_room(self, size: int) -> MappedFile | None:
         """The file that takes a record of this size now; ends the present one where it must. None: refused."""
         if self.read_only is not None:
             return None

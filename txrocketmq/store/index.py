@@ -14,7 +14,7 @@ Trouble with an index never affects sends: entries are lost at worst, which is l
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -245,6 +245,39 @@ class IndexService:
         if current is not None and current.end_offset == physical_offset:
             current.write_header()
             if current.count + 1024 > current.put_limit and not self._blocking:
+                self._make_room()
+
+    def put_batch(
+        self,
+        topic: str,
+        messages: Iterable[tuple[str | None, str | None, int, int]],
+        store_timestamp_ms: int,
+    ) -> None:
+        """As `put_keys` for messages one behind the other: ``(unique id, keys, tag hash, physical offset)``."""
+        if self._waiting or self._blocking:
+            for uniq_key, keys, tag_hash, offset in messages:
+                self.put_keys(topic, uniq_key, keys, tag_hash, offset, store_timestamp_ms)
+            return
+        hash_of = self._hasher.hash
+        entries: list[tuple[int, int]] = []
+        for uniq_key, keys, tag_hash, offset in messages:
+            if offset <= self.end_offset:
+                continue
+            self.end_offset = offset
+            if uniq_key:
+                entries.append((hash_of(topic, uniq_key), offset))
+            if keys:
+                entries += [(hash_of(topic, key), offset) for key in keys.split(" ") if key]
+            if tag_hash >= 0:
+                entries.append((tag_hash, offset))
+        current = self._current
+        if current is None or not current.put_many(entries, store_timestamp_ms):
+            for key_hash, offset in entries:
+                self._put(key_hash, offset, store_timestamp_ms)
+            current = self._current
+        if current is not None and entries:
+            current.write_header()
+            if current.count + 1024 > current.put_limit:
                 self._make_room()
 
     def _put_missing(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:

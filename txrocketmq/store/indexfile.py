@@ -9,6 +9,7 @@ Crash story: the pages of a file reach the disk in any order, so only a file tha
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from operator import mul
 
 from txrocketmq.codec.storefiles import (
@@ -40,9 +41,12 @@ def tag_index_hash(topic: str, tag: str) -> int:
 
 
 class KeyHasher:
-    """The index hash of ``topic#key``, quicker for keys that begin alike, as the unique ids of one producer do."""
+    """The index hash of ``topic#key``, quicker for keys that begin alike.
 
-    _HEAD = 20
+    Unique ids of one producer do: 20 characters are its own, the next 8 change each millisecond, the last 4 are a counter.
+    """
+
+    _OWN = 20
     _MAX_HEADS = 4096
     _WEIGHTS = tuple(
         tuple(pow(31, power, 1 << 32) for power in range(length - 1, -1, -1))
@@ -50,31 +54,46 @@ class KeyHasher:
     )
 
     def __init__(self) -> None:
+        # What the text up to the counter adds to the hash; and the hash of what belongs to one producer.
         self._heads: dict[str, int] = {}
+        self._owners: dict[str, int] = {}
 
     def hash(self, topic: str, key: str) -> int:
         """What `index_hash` gives."""
-        # Short keys have only the topic in common.
-        split = self._HEAD if len(key) > self._HEAD + 4 else 0
-        head = f"{topic}#{key[:split]}"
-        rest = key[split:]
-        length = len(rest)
-        if length == 0 or length > 128 or not rest.isascii():
-            return index_hash(topic, key)
+        head = f"{topic}#{key[:-4]}"
         start = self._heads.get(head)
         if start is None:
-            if len(self._heads) >= self._MAX_HEADS:
-                self._heads.clear()
-            start = self._heads[head] = java_hash(head) & 0xFFFFFFFF
-        weights = self._WEIGHTS[length]
-        value: int = (
-            start * 31 * weights[0] + sum(map(mul, rest.encode("ascii"), weights))
-        ) & 0xFFFFFFFF
+            start = self._start(topic, key, head)
+        counter = key[-4:]
+        if start < 0 or not counter.isascii():
+            return index_hash(topic, key)
+        first, second, third, last = counter.encode("ascii")
+        value = (start + 29791 * first + 961 * second + 31 * third + last) & 0xFFFFFFFF
         if value >= 0x80000000:
             value = 0x100000000 - value
             if value == 0x80000000:
                 return 0
         return value
+
+    def _start(self, topic: str, key: str, head: str) -> int:
+        """What everything before the last four characters adds to the hash; -1 when the key is none for this."""
+        rest = key[self._OWN : -4]
+        if not rest or len(rest) > 128 or not key.isascii():
+            return -1
+        owner = f"{topic}#{key[: self._OWN]}"
+        value = self._owners.get(owner)
+        if value is None:
+            value = _remember(self._owners, owner, java_hash(owner) & 0xFFFFFFFF)
+        weights = self._WEIGHTS[len(rest)]
+        value = value * 31 * weights[0] + sum(map(mul, rest.encode("ascii"), weights))
+        return _remember(self._heads, head, (value & 0xFFFFFFFF) * 923521)
+
+
+def _remember(known: dict[str, int], text: str, value: int) -> int:
+    if len(known) >= KeyHasher._MAX_HEADS:
+        known.clear()
+    known[text] = value
+    return value
 
 
 class IndexFile:
@@ -214,6 +233,35 @@ class IndexFile:
             self.begin_timestamp_ms = store_timestamp_ms
         self.count = count + 1
         self.end_offset = physical_offset
+        self.end_timestamp_ms = store_timestamp_ms
+        return True
+
+    def put_many(self, entries: Sequence[tuple[int, int]], store_timestamp_ms: int) -> bool:
+        """As `put` for each ``(key hash, physical offset)`` of one store time: all or none."""
+        count = self.count
+        if count <= 1 or not entries or count + len(entries) > self.put_limit:
+            return not entries
+        seconds = (store_timestamp_ms - self.begin_timestamp_ms) // 1000
+        if not 0 <= seconds <= _MAX_INT:
+            seconds = 0 if seconds < 0 else _MAX_INT
+        buffer, slots = self._buffer, self.slots
+        read_slot, write_slot = INDEX_SLOT.unpack_from, INDEX_SLOT.pack_into
+        pack = INDEX_ENTRY.pack
+        parts = []
+        first = count
+        for key_hash, physical_offset in entries:
+            slot_at = INDEX_HEADER_BYTES + key_hash % slots * INDEX_SLOT_BYTES
+            (older,) = read_slot(buffer, slot_at)
+            if older <= 0 or older > count:
+                older = 0
+                self.slots_used += 1
+            write_slot(buffer, slot_at, count)
+            parts.append(pack(key_hash, physical_offset, seconds, older))
+            count += 1
+        start = self._entries_at + first * INDEX_ENTRY_BYTES
+        buffer[start : start + len(parts) * INDEX_ENTRY_BYTES] = b"".join(parts)
+        self.count = count
+        self.end_offset = entries[-1][1]
         self.end_timestamp_ms = store_timestamp_ms
         return True
 

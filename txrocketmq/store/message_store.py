@@ -29,12 +29,9 @@ from txrocketmq.codec.record import split_batch
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import RecordError, StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk, IMessageFilter, IMessageStore
-from txrocketmq.model import properties as props
 from txrocketmq.model.flags import INNER_BATCH_FLAG, transaction_type
-from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.model.names import RETRY_GROUP_TOPIC_PREFIX
-from txrocketmq.model.properties import parse_properties
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.flush import LogFlusher
@@ -363,7 +360,7 @@ class MessageStore:
             sys_flag,
             record.uniq_key,
             record.keys,
-            self.reput.tag_hash(record),
+            self.reput.tag_hash(topic, record.tags_code, record.properties),
         )
         if self._config.flush_disk_type == _SYNC_FLUSH or self.reput.waiting:
             return self._synced(result, (dispatch,), record.wait_store_msg_ok)
@@ -383,38 +380,21 @@ class MessageStore:
         ):
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
         try:
-            records = [_batch_item(record, *item) for item in split_batch(record.body)]
+            items = split_batch(record.body)
         except RecordError as error:
             self.log.info("a batch for {topic} is refused: {error}", topic=topic, error=error)
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
         first = queue.next_index if queue is not None else 0
-        result = self.commit_log.append_batch(records, first)
+        result = self.commit_log.append_batch(record, items, first)
         if result.status is not _PUT_OK:
             return result
         if queue is None:
             queue = self.queue_table.create(topic, record.queue_id)
-        queue.next_index += len(records)
-        starts = result.batch_offsets or (result.physical_offset,)
-        ends = (*starts[1:], result.physical_offset + result.wrote_bytes)
-        dispatches = [
-            (
-                queue,
-                first + number,
-                start,
-                end - start,
-                item.tags_code,
-                result.store_timestamp_ms,
-                item.sys_flag,
-                item.uniq_key,
-                item.keys,
-                self.reput.tag_hash(item),
-            )
-            for number, (item, start, end) in enumerate(zip(records, starts, ends, strict=True))
-        ]
+        queue.next_index += len(items)
+        dispatches = self.reput.batch_dispatches(queue, record, items, result)
         if self._config.flush_disk_type == _SYNC_FLUSH or self.reput.waiting:
             return self._synced(result, dispatches, record.wait_store_msg_ok)
-        for dispatch in dispatches:
-            self.reput.dispatch(*dispatch)
+        self.reput.dispatch_batch(dispatches)
         return result
 
     def _synced(
@@ -564,23 +544,3 @@ def _topic_fits(topic: str) -> bool:
     if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
         limit = _MAX_RETRY_TOPIC_BYTES
     return len(topic.encode("utf-8", "replace")) <= limit
-
-
-def _batch_item(batch: MessageRecord, flag: int, body: bytes, text: bytes) -> MessageRecord:
-    """One message of a client batch: what it does not say itself is said by the request."""
-    found = parse_properties(text)
-    return MessageRecord(
-        topic=batch.topic,
-        queue_id=batch.queue_id,
-        body=body,
-        properties=text,
-        flag=flag,
-        sys_flag=batch.sys_flag,
-        tags_code=tags_code(found.get(props.TAGS)),
-        born_timestamp=batch.born_timestamp,
-        born_host=batch.born_host,
-        store_host=batch.store_host,
-        reconsume_times=batch.reconsume_times,
-        keys=found.get(props.KEYS),
-        uniq_key=found.get(props.UNIQ_KEY),
-    )

@@ -10,11 +10,11 @@ Crash story: what is derived here can be derived again from the log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.logger import Logger
 
-from txrocketmq.codec.record import RecordHead
+from txrocketmq.codec.record import BatchItem, RecordHead
 from txrocketmq.codec.storefiles import CQ_UNIT
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.interfaces import IDisk
@@ -28,6 +28,7 @@ from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue
 from txrocketmq.store.index import IndexService
 from txrocketmq.store.indexfile import tag_index_hash
 from txrocketmq.store.queuetable import AnyQueue, QueueTable
+from txrocketmq.store.results import PutMessageResult
 
 ArrivalListener = Callable[[str, int, int, int, int], object]
 """Called with topic, queue id, next logical offset, tags code, store time in ms."""
@@ -116,13 +117,43 @@ class Reput:
             )
         self.offset = physical_offset + size
         if self.listeners and not sys_flag & NOT_IN_QUEUE:
-            try:
-                for listener in self.listeners:
-                    listener(
-                        queue.topic, queue.queue_id, queue_offset + 1, tags_code, store_timestamp_ms
-                    )
-            except Exception:
-                self.log.failure("an arrival listener failed for {topic}", topic=queue.topic)
+            self._tell(queue, queue_offset + 1, tags_code, store_timestamp_ms)
+
+    def dispatch_batch(self, dispatches: Sequence[Dispatch]) -> None:
+        """As `dispatch` for each of the consecutive messages of one queue that came as a client batch: never transactional."""
+        queue, queue_offset, _, _, _, store_timestamp_ms, *_ = dispatches[0]
+        units = queue.units
+        if queue_offset != units.end_index or queue.__class__ is not ConsumeQueue:
+            for dispatch in dispatches:
+                self.dispatch(*dispatch)
+            return
+        pack = CQ_UNIT.pack
+        units.tail += b"".join([pack(at, size, code) for _, _, at, size, code, *_ in dispatches])
+        units.end_index = queue_offset + len(dispatches)
+        last = dispatches[-1]
+        end_offset = last[2] + last[3]
+        queue.max_physical_offset = end_offset
+        if not units.dirty:
+            self._queues.mark_dirty(queue)
+        self._queues.newest_timestamp_ms = store_timestamp_ms
+        if self._config.message_index_enable:
+            self._index.put_batch(
+                queue.topic,
+                [(keys[7], keys[8], keys[9], keys[2]) for keys in dispatches],
+                store_timestamp_ms,
+            )
+        self.offset = end_offset
+        for _, offset, _, _, code, *_ in dispatches if self.listeners else ():
+            self._tell(queue, offset + 1, code, store_timestamp_ms)
+
+    def _tell(
+        self, queue: AnyQueue, next_offset: int, tags_code: int, store_timestamp_ms: int
+    ) -> None:
+        try:
+            for listener in self.listeners:
+                listener(queue.topic, queue.queue_id, next_offset, tags_code, store_timestamp_ms)
+        except Exception:
+            self.log.failure("an arrival listener failed for {topic}", topic=queue.topic)
 
     # ------------------------------------------------------------------ messages that must be flushed first
 
@@ -149,22 +180,55 @@ class Reput:
 
     # ------------------------------------------------------------------ what a send does not say itself
 
-    def tag_hash(self, record: MessageRecord) -> int:
+    def tag_hash(self, topic: str, tags_code: int, properties: bytes) -> int:
         """The index hash of a message's tag, -1 without one.
 
         Few tags make up all traffic, and their codes tell them apart well enough to remember the hashes by them.
         """
-        code = record.tags_code
-        if not code:
+        if not tags_code:
             return -1
-        found = self._tag_hashes.get((record.topic, code))
+        found = self._tag_hashes.get((topic, tags_code))
         if found is None:
-            tag = parse_properties(record.properties).get(props.TAGS)
-            found = -1 if tag is None else tag_index_hash(record.topic, tag)
+            tag = parse_properties(properties).get(props.TAGS)
+            found = -1 if tag is None else tag_index_hash(topic, tag)
             if len(self._tag_hashes) >= _MAX_TAG_HASHES:
                 self._tag_hashes.clear()
-            self._tag_hashes[record.topic, code] = found
+            self._tag_hashes[topic, tags_code] = found
         return found
+
+    def batch_dispatches(
+        self,
+        queue: AnyQueue,
+        batch: MessageRecord,
+        items: Sequence[BatchItem],
+        result: PutMessageResult,
+    ) -> list[Dispatch]:
+        """What `dispatch` has to be told of each message of a client batch that was appended."""
+        topic, sys_flag = batch.topic, batch.sys_flag
+        queue_offset, timestamp_ms = result.queue_offset, result.store_timestamp_ms
+        starts = result.batch_offsets or (result.physical_offset,)
+        ends = (*starts[1:], result.physical_offset + result.wrote_bytes)
+        dispatches = []
+        for (_, _, text), start, end in zip(items, starts, ends, strict=True):
+            found = parse_properties(text)
+            tag = found.get(props.TAGS)
+            code = tags_code(tag) if tag else 0
+            dispatches.append(
+                (
+                    queue,
+                    queue_offset,
+                    start,
+                    end - start,
+                    code,
+                    timestamp_ms,
+                    sys_flag,
+                    found.get(props.UNIQ_KEY),
+                    found.get(props.KEYS),
+                    self.tag_hash(topic, code, text) if code else -1,
+                )
+            )
+            queue_offset += 1
+        return dispatches
 
     def delivery_time(self, record: MessageRecord, store_timestamp_ms: int) -> int:
         """The tags code of a message of the delay topic: when it is to be delivered, in ms."""
