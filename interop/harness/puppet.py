@@ -51,9 +51,12 @@ class Puppet:
         self._last_id = 0
         self._pending: dict[int, tuple[str, Future[Any]]] = {}
         slots.take(self)
-        self._java = JavaProcess(
-            line, {"rocketmq.serialize.type": serialize, **(properties or {})}, log_level, flags
-        )
+        settings = {"rocketmq.serialize.type": serialize, **(properties or {})}
+        try:
+            self._java = JavaProcess(line, settings, log_level, flags)
+        except BaseException:
+            slots.give_back(self)
+            raise
         hello: Future[Any] = Future()
         self._pending[0] = ("start", hello)
         self._reader = threading.Thread(target=self._read, name=f"puppet-{line}", daemon=True)
