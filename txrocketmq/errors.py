@@ -71,6 +71,10 @@ class StoreLockedError(StoreError):
     """Another process holds the store's lock file."""
 
 
+class PoolFullError(StoreError):
+    """Too much blocking work waits already; the same may be possible a little later."""
+
+
 class RemotingError(RocketMQError):
     """A remote call failed before an answer came.
 

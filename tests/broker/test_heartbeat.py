@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from small_broker import Peer, SmallBroker, properties
 
+from txrocketmq.broker.heartbeat.processor import MAX_HEARTBEAT_BYTES, MAX_HEARTBEAT_GROUPS
 from txrocketmq.codec.bodies import (
     CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,
@@ -203,6 +204,34 @@ def test_nonsense_is_refused_and_the_link_stays_open(peer: Peer) -> None:
         assert peer.ask(HEART_BEAT, None, body).code == ResponseCode.SYSTEM_ERROR
     assert beat(peer, consumer("bad name!")).code == ResponseCode.SYSTEM_ERROR
     assert beat(peer, consumer()).code == 0
+
+
+def test_a_heartbeat_is_bounded(broker: SmallBroker, peer: Peer) -> None:
+    answer = beat(peer, client="c" * MAX_HEARTBEAT_BYTES)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert f"at most {MAX_HEARTBEAT_BYTES}" in answer.remark
+    names = [f"G{number}" for number in range(MAX_HEARTBEAT_GROUPS + 1)]
+    answer = beat(peer, *map(consumer, names), producers=tuple(names))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == (
+        "consumerDataSet: 1001 groups, at most 1000; producerDataSet: 1001 groups, at most 1000"
+    )
+    assert len(list(broker.core.consumers.groups())) == MAX_HEARTBEAT_GROUPS
+    assert len(broker.core.producers.groups()) == MAX_HEARTBEAT_GROUPS
+
+
+def test_many_faults_are_told_in_few_words(peer: Peer) -> None:
+    answer = beat(peer, *[consumer(f"bad name {number}!") for number in range(500)])
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark.endswith("; and 490 more")
+    assert len(answer.remark) < 2000
+
+
+def test_groups_that_may_not_be_created_leave_nothing_behind() -> None:
+    broker = SmallBroker(auto_create_subscription_group=False)
+    beat(broker.connect(), consumer("A"), consumer("B"), heartbeatFingerprint=7)
+    assert broker.core.handlers()["heartbeat"]._fingerprints == {}  # type: ignore[attr-defined]
+    broker.stop()
 
 
 # ----------------------------------------------------------------- BR-30 to BR-33

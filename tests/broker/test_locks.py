@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from twisted.internet.task import Clock
 
 from txrocketmq.broker.locks import QueueLocks
@@ -46,3 +47,34 @@ def test_only_the_owner_can_unlock() -> None:
     held.unlock("G", [Q0], "a")
     assert held.try_lock("G", [Q0], "b") == [Q0]
     held.unlock("H", [Q0], "a")
+
+
+def test_locks_that_ran_out_are_forgotten() -> None:
+    clock, held = locks()
+    held.try_lock("G", [Q0, Q1], "a")
+    held.try_lock("G", [], "b")
+    held.try_lock("H", [], "b")
+    clock.advance(30)
+    held.try_lock("G", [Q1], "a")
+    clock.advance(31)
+    held.expire()
+    assert len(held) == 1
+    assert held.has_live_lock("G")
+    clock.advance(60)
+    held.expire()
+    assert len(held) == 0
+    assert held._by_group == {}
+
+
+def test_there_is_a_bound_on_locks_and_those_held_are_still_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("txrocketmq.broker.locks.MAX_LOCKS", 1)
+    clock, held = locks()
+    assert held.try_lock("G", [Q0, Q1], "a") == [Q0]
+    assert held.try_lock("H", [Q0], "a") == []
+    assert held.try_lock("G", [Q0], "a") == [Q0]
+    held.unlock("G", [Q0], "a")
+    assert held.try_lock("H", [Q0], "a") == [Q0]
+    clock.advance(61)
+    assert held.try_lock("H", [Q0], "b") == [Q0]

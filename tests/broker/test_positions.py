@@ -84,6 +84,25 @@ def test_commits_of_unknown_groups_or_topics_are_refused(broker: SmallBroker, pe
     assert answer.remark == "Topic TopicA not exist!"
 
 
+@pytest.mark.parametrize("queue_id", [-1, 4, 2**31 - 1])
+def test_commits_for_queues_that_cannot_be_are_refused(
+    broker: SmallBroker, peer: Peer, queue_id: int
+) -> None:
+    peer.send()
+    broker.core.groups.find("G")
+    answer = peer.ask(
+        R.UPDATE_CONSUMER_OFFSET,
+        UpdateConsumerOffsetRequestHeader(
+            consumer_group="G", topic="TopicA", queue_id=queue_id, commit_offset=4
+        ),
+    )
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert answer.remark == (
+        f"queueId[{queue_id}] is illegal, topic:[TopicA] topicConfig.readQueueNums:[4]"
+    )
+    assert broker.core.offsets.to_wrapper().offset_table == {}
+
+
 def test_a_new_group_starts_at_zero_on_a_young_queue_only() -> None:
     broker = SmallBroker(memory_bytes=100_000)
     peer = broker.connect()

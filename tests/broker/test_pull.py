@@ -448,3 +448,12 @@ def test_one_burst_of_sends_is_one_answer(broker: SmallBroker, peer: Peer) -> No
     found = pulled(consumer, opaque)
     assert found is not None
     assert found.bodies == [b"%d" % number for number in range(8)]
+
+
+def test_long_expressions_are_not_kept(broker: SmallBroker, peer: Peer) -> None:
+    peer.send(properties=properties(TAGS="A"))
+    for number in range(3):
+        assert peer.pull(subscription=f"A || {number}" + "x" * 2000).bodies == [b"hello"]
+    assert broker.core.pull._subscriptions._filters == {}
+    assert peer.pull(subscription="A || B").bodies == [b"hello"]
+    assert list(broker.core.pull._subscriptions._filters) == ["A || B"]

@@ -34,7 +34,7 @@ def test_a_request_and_its_answer() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"GET / HTTP/1.1", "not a frame: frame length 1195725856 exceeds the limit of 16777212"),
+        (b"GET / HTTP/1.1", "not a frame: this is HTTP, not the remoting protocol"),
         (
             b"\0\0\0\x04\x05\0\0\0",
             "not a command: serialize type 5 is neither 0 (JSON) nor 1 (ROCKETMQ)\n  05000000",

@@ -337,6 +337,7 @@ class BrokerCore:
         expired_ms = self.config.channel_expired_timeout
         self.consumers.expire(expired_ms)
         self.producers.expire(expired_ms)
+        self.locks.expire()
 
     def _save_changes(self) -> None:
         self.offsets.save_if_changed()

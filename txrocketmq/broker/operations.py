@@ -17,9 +17,8 @@ def _row(
     lane: Lane,
     *,
     vip: bool = True,
-    may_hold: bool = False,
 ) -> Operation:
-    return Operation(int(code), request_header, response_header, handler, lane, vip, may_hold)
+    return Operation(int(code), request_header, response_header, handler, lane, vip)
 
 
 _OPERATIONS_OF_CLIENTS = (
@@ -51,7 +50,6 @@ _OPERATIONS_OF_CLIENTS = (
         "pull.pull_message",
         Lane.PULL,
         vip=False,
-        may_hold=True,
     ),
     _row(
         R.LITE_PULL_MESSAGE,
@@ -60,7 +58,6 @@ _OPERATIONS_OF_CLIENTS = (
         "pull.pull_message",
         Lane.PULL,
         vip=False,
-        may_hold=True,
     ),
     _row(
         R.QUERY_CONSUMER_OFFSET,

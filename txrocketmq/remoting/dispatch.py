@@ -8,7 +8,8 @@ that it submits to: those are `Lane` s here, names for counters and bounds, sinc
     command --table--> header --handler--> Reply ----------------------> bytes, at once
                 |        |        |------> Deferred[Reply] -------------> bytes, when it fires
                 |        |        |------> None: nothing now (held: `Request.answer` later; or a oneway request)
-                |        |        `------> raises ResponseError: its code and remark; anything else: SYSTEM_ERROR
+                |        |        `------> raises ResponseError: its code and remark; anything else: SYSTEM_ERROR,
+                |        |                 with a traceback in the log when nobody foresaw it
                 |        `--> HeaderError: SYSTEM_ERROR that names the field
                 `--> REQUEST_CODE_NOT_SUPPORTED, or SYSTEM_BUSY when the lane is full
 
@@ -30,7 +31,13 @@ from twisted.python.failure import Failure
 
 from txrocketmq.codec.command import RemotingCommand, encode_reply
 from txrocketmq.codec.headers import Header
-from txrocketmq.errors import BodyError, HeaderError, ResponseError
+from txrocketmq.errors import (
+    BodyError,
+    HeaderError,
+    PoolFullError,
+    ResponseError,
+    RocketMQError,
+)
 from txrocketmq.model.codes import V5_3_1, ResponseCode
 
 log = Logger()
@@ -411,8 +418,18 @@ class Dispatcher:
                     error=error,
                 )
             return Reply(SYSTEM_ERROR, remark=str(error))
+        if isinstance(error, PoolFullError):
+            return Reply(SYSTEM_BUSY, remark=REMARK_OVERLOAD)
         if lane is not None:
             lane.failed += 1
+        if isinstance(error, RocketMQError | OSError):
+            log.warn(
+                "request {code} from {peer} cannot be served: {error}",
+                code=command.code,
+                peer=connection.remote_text,
+                error=error,
+            )
+            return Reply(SYSTEM_ERROR, remark=str(error))
         log.failure(
             "request {code} from {peer} failed",
             Failure(error, type(error), error.__traceback__),  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 from zope.interface import implementer
 
-from txrocketmq.errors import StoreError
+from txrocketmq.errors import PoolFullError, StoreError
 from txrocketmq.interfaces import IBlockingPool
 
 
@@ -48,7 +48,7 @@ class BlockingPool:
         if self._stopping is not None:
             return fail(StoreError(f"pool {self.name} is stopped"))
         if self._jobs >= self._limit:
-            return fail(StoreError(f"pool {self.name} is full: {self._jobs} jobs wait"))
+            return fail(PoolFullError(f"pool {self.name} is full: {self._jobs} jobs wait"))
         self._jobs += 1
         job = deferToThreadPool(self._reactor, self._threads, function, *args)
         return job.addBoth(self._ended)

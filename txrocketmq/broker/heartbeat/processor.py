@@ -37,6 +37,11 @@ from txrocketmq.model.heartbeat import (
 from txrocketmq.model.names import group_fault, retry_topic
 from txrocketmq.remoting.dispatch import Reply, Request
 
+MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024
+MAX_HEARTBEAT_GROUPS = 1000
+"""Groups of each kind that one client may be in; those beyond it are refused. Usual clients are in one or two."""
+MAX_FAULTS_TOLD = 10
+
 SUPPORTS_HEARTBEAT_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 SUBSCRIPTION_CHANGED = "IS_SUB_CHANGE"
 
@@ -64,6 +69,11 @@ class HeartbeatProcessor:
 
     def heart_beat(self, request: Request[HeartbeatRequestHeader]) -> Reply:
         """HEART_BEAT: register every group that can be read; what cannot is named, and refused alone."""
+        if len(request.body) > MAX_HEARTBEAT_BYTES:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                f"heartbeat of {len(request.body)} bytes, at most {MAX_HEARTBEAT_BYTES}",
+            )
         decoded = decode_heartbeat(request.body)
         heartbeat = decoded.heartbeat
         if not heartbeat.client_id:
@@ -72,11 +82,19 @@ class HeartbeatProcessor:
         fingerprint = heartbeat.heartbeat_fingerprint
         changed = fingerprint == 0
         faults = list(decoded.faults)
-        for data in heartbeat.consumer_data_set:
+        for kind, groups in (
+            ("consumerDataSet", heartbeat.consumer_data_set),
+            ("producerDataSet", heartbeat.producer_data_set),
+        ):
+            if len(groups) > MAX_HEARTBEAT_GROUPS:
+                faults.append(f"{kind}: {len(groups)} groups, at most {MAX_HEARTBEAT_GROUPS}")
+        for data in heartbeat.consumer_data_set[:MAX_HEARTBEAT_GROUPS]:
             name = data.group_name or ""
             fault = group_fault(name)
             if fault is not None:
                 faults.append(f"consumerDataSet: groupName: {fault}")
+                continue
+            if self._groups.find(name) is None:
                 continue
             known = self._fingerprints.get(name)
             if known is None:
@@ -87,12 +105,15 @@ class HeartbeatProcessor:
             self._fingerprints[name] = fingerprint
             member = self._member(request, heartbeat.client_id, now_ms)
             self._register(data, member, bool(fingerprint) and heartbeat.without_sub)
-        for producer in heartbeat.producer_data_set:
+        for producer in heartbeat.producer_data_set[:MAX_HEARTBEAT_GROUPS]:
             if producer.group_name and self._config.enable_register_producer:
                 member = self._member(request, heartbeat.client_id, now_ms)
                 self._producers.register(producer.group_name, member)
         if faults:
-            raise ResponseError(ResponseCode.SYSTEM_ERROR, "; ".join(faults))
+            told = faults[:MAX_FAULTS_TOLD]
+            if len(faults) > len(told):
+                told.append(f"and {len(faults) - len(told)} more")
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, "; ".join(told))
         return Reply(
             ext_fields={
                 SUPPORTS_HEARTBEAT_V2: "true",

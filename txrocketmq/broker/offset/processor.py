@@ -80,8 +80,16 @@ class OffsetProcessor:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"Group {header.consumer_group} not exist!",
             )
-        if header.topic not in self._topics:
+        topic = self._topics.get(header.topic)
+        if topic is None:
             raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        if not 0 <= header.queue_id < max(topic.read_queue_nums, topic.write_queue_nums):
+            # Offsets of queues that cannot be would be kept for ever.
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
         if self._config.use_server_side_reset_offset and self._offsets.has_reset(
             header.consumer_group, header.topic, header.queue_id
         ):

@@ -18,6 +18,8 @@ from txrocketmq.model.heartbeat import EXPRESSION_TAG, SUB_ALL, SubscriptionData
 from txrocketmq.store.filter import TagsFilter
 
 CACHE_ENTRIES = 4096
+CACHED_EXPRESSION_LENGTH = 1024
+"""Longer expressions are read anew for each pull: a flood of different ones must not use up memory."""
 READ_BIT = 2
 
 BROKER_FORBIDDEN = 1
@@ -117,9 +119,10 @@ class Subscriptions:
             return None
         cached = self._filters.get(expression)
         if cached is None:
-            if len(self._filters) >= CACHE_ENTRIES:
-                # A flood of different expressions must not use up memory.
-                self._filters.clear()
             codes = subscription.code_set or build_subscription("", expression).code_set
-            cached = self._filters[expression] = TagsFilter(codes)
+            cached = TagsFilter(codes)
+            if len(expression) <= CACHED_EXPRESSION_LENGTH:
+                if len(self._filters) >= CACHE_ENTRIES:
+                    self._filters.clear()
+                self._filters[expression] = cached
         return cached

@@ -25,7 +25,7 @@ from txrocketmq.model.javahash import crc32
 from txrocketmq.model.static_topic import TopicQueueMappingDetail, TopicQueueMappingInfo
 from txrocketmq.model.topic import DataVersion, TopicConfig
 
-MAX_REGISTRATION_BYTES = 256 * 1024 * 1024
+MAX_REGISTRATION_BYTES = 64 * 1024 * 1024
 """Bound on what a compressed registration may grow to."""
 
 _INT = Struct(">i")
