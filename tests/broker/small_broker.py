@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from txrocketmq.broker.config_files import ConfigFiles
-from txrocketmq.broker.core import BrokerCore
+from txrocketmq.broker.core import FROZEN_KEYS, BrokerCore
 from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.codec.frame import FrameSplitter
 from txrocketmq.codec.headers import (
@@ -23,6 +23,7 @@ from txrocketmq.codec.headers import (
     SendMessageResponseHeader,
 )
 from txrocketmq.codec.record import decode_records
+from txrocketmq.config.reload import RunTimeConfiguration
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.message import MessageExt
@@ -158,6 +159,7 @@ class SmallBroker:
         clock: Clock | None = None,
         *,
         memory_bytes: int = 1 << 30,
+        more_sections: tuple[object, ...] = (),
         **settings: Any,
     ) -> None:
         self.disk = disk or MemoryDisk()
@@ -205,6 +207,12 @@ class SmallBroker:
             self.clock,
             ConfigFiles(self.disk, pool, f"{ROOT}/config"),
             listen_port=PORT,
+            configuration=RunTimeConfiguration(
+                (self.config, self.store_config, *more_sections),
+                self.now_ms,
+                frozen=FROZEN_KEYS,
+                black_list=lambda: self.config.config_black_list,
+            ),
             keep_change=lambda changes: succeed(self.kept.update(changes)),
         )
         self.dispatcher = Dispatcher(

@@ -63,6 +63,8 @@ def _messages(core: BrokerCore) -> dict[str, str]:
         "getMissTps": flow.rates("missed"),
         "getTotalTps": flow.total_read_rates(),
         "getTransferredTps": flow.rates("transferred"),
+        # As brokers and tools of the 4.x line spell it.
+        "getTransferedTps": flow.rates("transferred"),
     }
 
 

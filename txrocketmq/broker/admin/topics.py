@@ -14,7 +14,7 @@ from txrocketmq.broker.consumer_offsets import ConsumerOffsets
 from txrocketmq.broker.topics import Topics
 from txrocketmq.codec.bodies import (
     CreateTopicListRequestBody,
-    TopicConfigSerializeWrapper,
+    TopicConfigAndMappingSerializeWrapper,
     TopicList,
     decode_body,
     encode_body,
@@ -171,8 +171,7 @@ class TopicAdmin:
 
         Askers of the 4.x line send no header fields at all and get everything.
         """
-        wrapper = self._topics.to_wrapper()
-        table = wrapper.topic_config_table
+        table = self._topics.to_wrapper().topic_config_table
         part = part_of(
             self._config,
             table,
@@ -180,14 +179,13 @@ class TopicAdmin:
             request.ext_fields,
             ("dataVersion", "topicSeq", "maxTopicNum"),
         )
-        if part is not None:
-            wrapper = TopicConfigSerializeWrapper(
-                topic_config_table={name: table[name] for name in part},
-                data_version=self._topics.data_version,
-            )
+        body = TopicConfigAndMappingSerializeWrapper(
+            topic_config_table=table if part is None else {name: table[name] for name in part},
+            data_version=self._topics.data_version,
+        )
         return Reply(
             header=GetAllTopicConfigResponseHeader(total_topic_num=len(table)),
-            body=encode_body(wrapper),
+            body=encode_body(body),
         )
 
     def get_system_topics(self, request: Request[None]) -> Reply:
