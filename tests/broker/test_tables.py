@@ -61,6 +61,8 @@ def test_boot_topics_are_the_official_ones() -> None:
         "rmq_sys_SYNC_BROKER_MEMBER_broker-a": 1,
         "RMQ_SYS_TRANS_HALF_TOPIC": 1,
         "RMQ_SYS_TRANS_OP_HALF_TOPIC": 1,
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": 1,
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC": 1,
         "rmq_sys_wheel_timer": 1,
     }
     assert topics["TBW102"].perm == 7

@@ -249,6 +249,8 @@ def boot_topics(config: BrokerConfig, store_config: MessageStoreConfig) -> Itera
     yield _topic(names.SYNC_BROKER_MEMBER_GROUP_PREFIX + config.broker_name, 1, PERM_INHERIT)
     yield _topic(names.TRANS_HALF_TOPIC, 1)
     yield _topic(names.TRANS_OP_HALF_TOPIC, 1)
+    yield _topic(names.ROCKSDB_TRANS_HALF_TOPIC, 1)
+    yield _topic(names.ROCKSDB_TRANS_OP_HALF_TOPIC, 1)
     if store_config.timer_wheel_enable:
         yield _topic(names.TIMER_TOPIC, 1)
 
