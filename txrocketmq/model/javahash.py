@@ -37,6 +37,9 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+_CACHED_LENGTH = 256
+
+
 @lru_cache(maxsize=4096)
 def _cached_hash(text: str) -> int:
     return java_hash(text)
@@ -46,7 +49,8 @@ def tags_code(tag: str | None) -> int:
     """The code of a message's tag in its consume queue unit; 0 when there is no tag."""
     if not tag:
         return 0
-    return _cached_hash(tag)
+    # Long ones are odd, and must not use up memory.
+    return _cached_hash(tag) if len(tag) <= _CACHED_LENGTH else java_hash(tag)
 
 
 def index_hash(topic: str, key: str) -> int:
