@@ -201,8 +201,10 @@ class IBlockingPool(Interface):
 class IConfigFiles(Interface):
     """The JSON files under ``<storePathRootDir>/config``: atomic, with a ``.bak`` that serves when the main one is damaged."""
 
-    def load(name: str) -> bytes | None:
-        """The file's bytes (``topics.json`` ...), or the backup's when the main one is missing, empty or not JSON; None when neither is there."""
+    def load(name: str, read: Callable[[bytes], Any]) -> Any:
+        """What ``read`` makes of a file (``topics.json`` ...), or of its backup when the file is missing, empty or damaged (``read``
+        raises `BodyError`); None when neither is there. `StoreError` when one is there and nothing of it can be read: to go
+        on with an empty table would write over what an operator may still save."""
 
     def save(name: str, data: bytes) -> object:
         """Persist off the reactor, newest content wins; a Deferred that fires when this or newer content is on disk."""

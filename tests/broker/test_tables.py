@@ -148,8 +148,39 @@ def test_a_damaged_file_is_replaced_by_its_backup() -> None:
 def test_a_file_of_another_kind_is_named() -> None:
     desk = Desk()
     desk.disk.replace_file(f"{CONFIG}/topics.json", b'{"topicConfigTable": 7}', False)
-    with pytest.raises(StoreError, match=r"topics\.json is no topic table"):
+    words = r"topics\.json cannot be read, nor its backup \(TopicConfigSerializeWrapper: .*\): repair it"
+    with pytest.raises(StoreError, match=words):
         desk.topics.load()
+
+
+@pytest.mark.parametrize("damage", [b"{half", b"\0" * 100, b"[]", b"null", b"\xff\xfe"])
+@pytest.mark.parametrize("table", ["topics", "groups", "offsets"])
+def test_nothing_is_forgotten_silently(table: str, damage: bytes) -> None:
+    desk = Desk()
+    files = {
+        "topics": "topics.json",
+        "groups": "subscriptionGroup.json",
+        "offsets": "consumerOffset.json",
+    }
+    path = f"{CONFIG}/{files[table]}"
+    desk.disk.replace_file(path, damage, False)
+    with pytest.raises(StoreError, match="cannot be read, nor its backup"):
+        getattr(desk, table).load()
+    desk.disk.replace_file(path + ".bak", damage, False)
+    with pytest.raises(StoreError, match="cannot be read, nor its backup"):
+        getattr(desk, table).load()
+    assert desk.disk.read_file(path) == damage
+
+
+def test_a_file_that_is_json_but_no_table_is_replaced_by_its_backup() -> None:
+    desk = Desk()
+    desk.topics.create_by_default("First", "TBW102", 4, 0)
+    desk.topics.create_by_default("Second", "TBW102", 4, 0)
+    desk.disk.replace_file(f"{CONFIG}/topics.json", b'{"topicConfigTable": 7}', False)
+    again = Desk(desk.disk)
+    again.topics.load()
+    assert "First" in again.topics
+    assert "Second" not in again.topics
 
 
 def test_groups_are_created_when_first_seen_and_survive() -> None:
@@ -213,10 +244,10 @@ def test_saves_of_one_file_run_one_after_another_and_the_newest_wins() -> None:
     assert pool.pending == 1
     pool.run(1)
     assert done == ["1"]
-    assert files.load("x.json") == b'{"n": 1}'
+    assert files.load("x.json", bytes) == b'{"n": 1}'
     pool.run()
     assert done == ["1", "2", "3"]
-    assert files.load("x.json") == b'{"n": 3}'
+    assert files.load("x.json", bytes) == b'{"n": 3}'
     assert disk.read_file(f"{CONFIG}/x.json.bak") == b'{"n": 1}'
 
 
@@ -227,14 +258,14 @@ def test_a_failed_save_is_tried_again() -> None:
     )
     disk.sync_error = OSError(28, "No space left on device")
     table.changed()
-    assert table.load() is None
+    assert table.load(bytes) is None
     disk.sync_error = None
     value["n"] = 2
     table.retry()
-    assert table.load() == b'{"n": 2}'
+    assert table.load(bytes) == b'{"n": 2}'
     value["n"] = 3
     table.retry()
-    assert table.load() == b'{"n": 2}'
+    assert table.load(bytes) == b'{"n": 2}'
 
 
 def test_changes_during_a_save_are_saved_after_it() -> None:
@@ -247,7 +278,7 @@ def test_changes_during_a_save_are_saved_after_it() -> None:
     table.changed()
     table.changed()
     assert pool.run() == 2
-    assert table.load() == b'{"n": 2}'
+    assert table.load(bytes) == b'{"n": 2}'
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,17 @@ Stands for ``ConfigManager`` and the file half of ``MixAll``. Crash story: a fil
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import TypeVar, cast
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from txrocketmq.codec import fastjson
-from txrocketmq.errors import BodyError
+from txrocketmq.errors import BodyError, StoreError
 from txrocketmq.interfaces import IBlockingPool, IConfigFiles, IDisk
+
+T = TypeVar("T")
 
 
 class _Write:
@@ -41,22 +42,32 @@ class ConfigFiles:
         self._directory = directory
         self._writes: dict[str, _Write] = {}
 
-    def load(self, name: str) -> bytes | None:
+    def load(self, name: str, read: Callable[[bytes], T]) -> T | None:
         """See `IConfigFiles.load`."""
         path = self._path(name)
+        faults = []
         for candidate in (path, path + ".bak"):
             try:
                 data = self._disk.read_file(candidate)
+                if not data.strip():
+                    # A crash of the machine may leave it so; the backup, where there is one, is older and whole.
+                    self._log.warn("{path} is empty", path=candidate)
+                    continue
+                found = read(data)
             except FileNotFoundError:
                 continue
-            except OSError as error:
-                self._log.warn("cannot read {path}: {error}", path=candidate, error=error)
+            except (OSError, BodyError) as error:
+                self._log.warn("{path} cannot be used: {error}", path=candidate, error=error)
+                faults.append(str(error))
                 continue
-            if self._is_whole(data):
-                if candidate != path:
-                    self._log.warn("{path} is missing or damaged, its backup is used", path=path)
-                return data
-            self._log.warn("{path} does not hold JSON", path=candidate)
+            if candidate != path:
+                self._log.warn("{path} is missing or damaged, its backup is used", path=path)
+            return found
+        if faults:
+            raise StoreError(
+                f"{path} cannot be read, nor its backup ({'; '.join(faults)}): repair it, or move both "
+                "files away to start without what they held"
+            )
         return None
 
     def save(self, name: str, data: bytes) -> Deferred[None]:
@@ -78,13 +89,6 @@ class ConfigFiles:
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
-
-    @staticmethod
-    def _is_whole(data: bytes) -> bool:
-        try:
-            return isinstance(fastjson.loads(data), dict)
-        except (BodyError, ValueError):
-            return False
 
     def _start(self, name: str, data: bytes, waiters: list[Deferred[None]]) -> None:
         running = cast("Deferred[None]", self._pool.submit(self.save_now, name, data))
@@ -121,9 +125,9 @@ class PersistedTable:
         self._changed_meanwhile = False
         self._is_behind = False
 
-    def load(self) -> bytes | None:
-        """The file's bytes, None when there is none yet."""
-        return self._files.load(self._name)
+    def load(self, read: Callable[[bytes], T]) -> T | None:
+        """What the file holds, None when there is none yet; see `IConfigFiles.load`."""
+        return cast("T | None", self._files.load(self._name, read))
 
     def changed(self) -> None:
         """The table changed: see that the file follows."""

@@ -10,6 +10,7 @@ pull of the queue has to take over (`useServerSideResetOffset`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -17,7 +18,6 @@ from twisted.logger import Logger
 from txrocketmq.broker.config_files import PersistedTable
 from txrocketmq.codec.bodies import ConsumerOffsetSerializeWrapper, decode_body, encode_body
 from txrocketmq.config.schema import BrokerConfig
-from txrocketmq.errors import BodyError, StoreError
 from txrocketmq.interfaces import IConfigFiles
 from txrocketmq.model.topic import DataVersion
 
@@ -52,15 +52,11 @@ class ConsumerOffsets:
     def load(self) -> None:
         """Read ``consumerOffset.json``.
 
-        :raises StoreError: the file is JSON but no offset table.
+        :raises StoreError: neither the file nor its backup can be read.
         """
-        data = self.file.load()
-        if data is None:
+        wrapper = self.file.load(partial(decode_body, ConsumerOffsetSerializeWrapper))
+        if wrapper is None:
             return
-        try:
-            wrapper = decode_body(ConsumerOffsetSerializeWrapper, data)
-        except BodyError as error:
-            raise StoreError(f"{FILE_NAME} is no offset table: {error}") from error
         self._table = wrapper.offset_table or {}
         for key in self._table:
             self._enter(key)

@@ -6,6 +6,7 @@ Stands for ``SubscriptionGroupManager``: one table with a version, kept in ``sub
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 from twisted.logger import Logger
@@ -13,7 +14,6 @@ from twisted.logger import Logger
 from txrocketmq.broker.config_files import PersistedTable
 from txrocketmq.codec.bodies import SubscriptionGroupWrapper, decode_body, encode_body
 from txrocketmq.config.schema import BrokerConfig
-from txrocketmq.errors import BodyError, StoreError
 from txrocketmq.interfaces import IConfigFiles
 from txrocketmq.model import names
 from txrocketmq.model.group import SubscriptionGroupConfig
@@ -57,15 +57,11 @@ class SubscriptionGroups:
     def load(self) -> None:
         """Add what ``subscriptionGroup.json`` says to the boot groups.
 
-        :raises StoreError: the file is JSON but no table of groups.
+        :raises StoreError: neither the file nor its backup can be read.
         """
-        data = self.file.load()
-        if data is None:
+        wrapper = self.file.load(partial(decode_body, SubscriptionGroupWrapper))
+        if wrapper is None:
             return
-        try:
-            wrapper = decode_body(SubscriptionGroupWrapper, data)
-        except BodyError as error:
-            raise StoreError(f"{FILE_NAME} is no table of groups: {error}") from error
         for name, group in (wrapper.subscription_group_table or {}).items():
             group.group_name = group.group_name or name
             self._table[name] = group

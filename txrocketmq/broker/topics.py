@@ -7,6 +7,7 @@ in the file shortly after; what a crash loses of it is created again by the next
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 from twisted.logger import Logger
@@ -14,7 +15,6 @@ from twisted.logger import Logger
 from txrocketmq.broker.config_files import PersistedTable
 from txrocketmq.codec.bodies import TopicConfigSerializeWrapper, decode_body, encode_body
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
-from txrocketmq.errors import BodyError, StoreError
 from txrocketmq.interfaces import IConfigFiles
 from txrocketmq.model import names
 from txrocketmq.model.flags import PERM_INHERIT, PERM_READ_WRITE, is_inherited
@@ -60,15 +60,11 @@ class Topics:
     def load(self) -> None:
         """Add what ``topics.json`` says to the boot topics.
 
-        :raises StoreError: the file is JSON but no topic table.
+        :raises StoreError: neither the file nor its backup can be read.
         """
-        data = self.file.load()
-        if data is None:
+        wrapper = self.file.load(partial(decode_body, TopicConfigSerializeWrapper))
+        if wrapper is None:
             return
-        try:
-            wrapper = decode_body(TopicConfigSerializeWrapper, data)
-        except BodyError as error:
-            raise StoreError(f"{FILE_NAME} is no topic table: {error}") from error
         for name, topic in (wrapper.topic_config_table or {}).items():
             topic.topic_name = topic.topic_name or name
             self._put(topic)

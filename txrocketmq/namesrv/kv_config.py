@@ -7,6 +7,7 @@ the time of one write.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import cast
 
 from twisted.internet.defer import Deferred
@@ -15,7 +16,6 @@ from twisted.python.failure import Failure
 
 from txrocketmq.codec.bodies.tables import KVConfigSerializeWrapper, KVTable
 from txrocketmq.codec.bodies.wire import decode_body, encode_body
-from txrocketmq.errors import BodyError
 from txrocketmq.interfaces import IConfigFiles
 from txrocketmq.model.names import NAMESPACE_ORDER_TOPIC_CONFIG
 
@@ -35,14 +35,16 @@ class KVConfig:
         self._table: dict[str, dict[str, str]] = {}
 
     def load(self) -> None:
-        """Read the file; an unreadable one counts as empty and is reported."""
-        data = self._files.load(self._file_name)
-        if data is None:
-            return
-        try:
-            self._table = decode_body(KVConfigSerializeWrapper, data).config_table or {}
-        except BodyError as error:
-            self._log.error("{name} is not used: {error}", name=self._file_name, error=error)
+        """Read the file.
+
+        :raises StoreError: neither it nor its backup can be read.
+        """
+        wrapper = cast(
+            "KVConfigSerializeWrapper | None",
+            self._files.load(self._file_name, partial(decode_body, KVConfigSerializeWrapper)),
+        )
+        if wrapper is not None:
+            self._table = wrapper.config_table or {}
 
     def get(self, namespace: str, key: str) -> str | None:
         """A value, None when there is none."""
