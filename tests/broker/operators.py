@@ -13,6 +13,7 @@ from txrocketmq.codec.fastjson import loads
 from txrocketmq.model.codes import RequestCode
 
 R = RequestCode
+CPP = 1
 
 
 def tell(peer: Peer, code: int, body: bytes = b"", **fields: object) -> RemotingCommand:
@@ -107,6 +108,7 @@ class Client:
         self.group = group
         self._version = version
         self._language = language
+        self._opaque = 1_000_000
 
     def beat(self, model: str = "CLUSTERING", **topics: str) -> Client:
         """Subscribe: topic to expression."""
@@ -130,19 +132,25 @@ class Client:
             "unitMode": False,
         }
         body = {"clientID": self.client_id, "consumerDataSet": [consumer], "producerDataSet": []}
+        assert self.ask(R.HEART_BEAT, json.dumps(body).encode()).code == 0
+        self.peer.notices()
+        return self
+
+    def ask(self, code: int, body: bytes = b"", **fields: object) -> RemotingCommand:
+        """Ask the broker, in the language and version of this client."""
+        self._opaque += 1
         command = RemotingCommand.create_request(
-            R.HEART_BEAT,
-            body=json.dumps(body).encode(),
-            opaque=1,
+            code,
+            body=body,
+            ext_fields={name: spelt(value) for name, value in fields.items()},
+            opaque=self._opaque,
             version=self._version,
             language=self._language,
         )
         self.peer.protocol.dataReceived(command.encode())
-        answer = self.peer.answer(1)
+        answer = self.peer.answer(self._opaque)
         assert answer is not None
-        assert answer.code == 0
-        self.peer.notices()
-        return self
+        return answer
 
     def asked(self) -> list[RemotingCommand]:
         """What the broker asked since the last look; that the group changed is left out."""
