@@ -194,11 +194,25 @@ def test_foreign_names_are_ignored_with_one_warning(
     assert warnings == ["0000000000000000000x, 123, notes.txt"]
 
 
-@pytest.mark.parametrize("size", [1, FILE - 1, FILE + 1])
+@pytest.mark.parametrize("size", [FILE // 2, FILE + 1])
 def test_a_file_of_another_length_stops_the_start(disk: IDisk, directory: str, size: int) -> None:
     disk.create(f"{directory}/{file_name(0)}", size)
     with pytest.raises(StoreError, match=f"{size} bytes, the configured file size is {FILE}"):
         open_queue(disk, directory)
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_a_last_file_that_was_cut_gets_its_length_back(
+    disk: IDisk, directory: str, files: int
+) -> None:
+    for number in range(files):
+        disk.create(f"{directory}/{file_name(number * FILE)}", FILE)
+    path = f"{directory}/{file_name((files - 1) * FILE)}"
+    disk.write_at(path, 0, b"x" * FILE)
+    disk.truncate(path, 1001)
+    queue = open_queue(disk, directory)
+    assert queue.max_offset == files * FILE
+    assert disk.read_file(path) == (b"x" * 1001).ljust(FILE, b"\0")
 
 
 def test_an_empty_last_file_is_deleted_an_empty_other_one_is_not(

@@ -473,8 +473,8 @@ def test_a_second_store_on_the_same_directory_is_refused_and_leaves_the_first_al
 
 def test_a_store_that_cannot_be_opened_gives_its_lock_back() -> None:
     disk = MemoryDisk()
-    disk.create(f"/store/commitlog/{0:020d}", 1000)
-    with pytest.raises(StoreError, match="1000 bytes"):
+    disk.create(f"/store/commitlog/{0:020d}", 100_000)
+    with pytest.raises(StoreError, match="100000 bytes"):
         open_memory_store(disk)
     disk.remove(f"/store/commitlog/{0:020d}")
     open_memory_store(disk)

@@ -38,6 +38,9 @@ HOT_BYTES = 64 * 1024 * 1024
 #: Most successors that are prepared; the official service keeps the next file and the one after it.
 MAX_PREPARED = 2
 
+#: No file of a log is configured to be of another size than a multiple of this.
+PAGE_BYTES = 4096
+
 #: One step of `write_again`.
 _REWRITE_BYTES = 1024 * 1024
 
@@ -164,6 +167,15 @@ class MappedFileQueue:
             log.warn("{path} is empty (a crash while it was made): deleted", path=path)
             self._disk.remove(path)
             return
+        # A copy that broke off, or a cut by hand; a size that somebody may have configured is left alone.
+        if size < self.file_size and is_last and (self.files or size % PAGE_BYTES):
+            log.warn(
+                "{path} was cut at {size} bytes: what was behind them is lost, the log ends there at the latest",
+                path=path,
+                size=size,
+            )
+            self._disk.truncate(path, self.file_size)
+            size = self.file_size
         if size != self.file_size:
             raise StoreError(
                 f"{path} has {size} bytes, the configured file size is {self.file_size}: set the size that the store "

@@ -25,6 +25,7 @@ from typing import NoReturn
 import attrs
 from twisted.logger import Logger
 
+from txrocketmq.codec.record import RecordHead
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.model import properties as props
@@ -34,7 +35,7 @@ from txrocketmq.store.commitlog import CommitLog, LogScan
 from txrocketmq.store.damage import find_record, looks_lost
 from txrocketmq.store.index import IndexService
 from txrocketmq.store.queuetable import QueueTable
-from txrocketmq.store.reput import Reput
+from txrocketmq.store.reput import NOT_IN_QUEUE, Reput
 
 INDEX_CATCH_UP_BYTES = 1 << 30
 """How much of the log is read to make an index that is missing altogether."""
@@ -116,7 +117,7 @@ class Recoverer:
             self._index.cut_beyond(0)
             return Recovery(clean, 0, 0, 0, 0, None, 0)
         start = self._clean_start() if clean else self._crash_start()
-        self._check_before(start)
+        start = self._check_before(start)
         if not clean:
             cut = self._queues.cut_beyond(start)
             self.log.info(
@@ -203,26 +204,56 @@ class Recoverer:
 
     # ------------------------------------------------------------------ damage
 
-    def _check_before(self, start: int) -> None:
+    def _check_before(self, start: int) -> int:
         """Look at the newest records before those that are read anyway: nobody else would notice damage there.
+
+        Where reading has to begin: earlier than ``start`` when the queue of one of these records lacks it.
 
         :raises StoreError: one of them is bad.
         """
         queue = self._commit_log.queue
         files = [file for file in queue.files if file.base_offset < start][-CHECKED_FILES:]
         if not files or start > queue.max_offset:
-            return
+            return start
         begin = files[0].base_offset
         if start - begin > CHECKED_BYTES:
             found = find_record(queue, start - CHECKED_BYTES)
             begin = start if found is None else found[0]
         scan = self._scan(begin)
-        for offset, _ in scan:
+        earliest = start
+        for offset, head in scan:
             if offset >= start:
-                return
+                return earliest
+            if self._lacks(head):
+                end = self._queues.queues[head.topic, head.queue_id].max_physical_offset
+                # A record's end, and so the start of another one.
+                if end < earliest:
+                    self._say_what_lacks(head)
+                    earliest = max(end, queue.min_offset)
         if scan.offset < start:
             found = find_record(queue, scan.offset)
             self._refuse(scan, start if found is None else found[0])
+        return earliest
+
+    def _lacks(self, head: RecordHead) -> bool:
+        """Whether a queue ends before a message that the log holds. One that is not there may have been deleted."""
+        queue = self._queues.find(head.topic, head.queue_id)
+        if queue is None or queue.is_batch or head.sys_flag & NOT_IN_QUEUE:
+            return False
+        return (
+            head.queue_offset >= queue.max_index
+            and head.physical_offset >= queue.max_physical_offset
+        )
+
+    def _say_what_lacks(self, head: RecordHead) -> None:
+        self.log.warn(
+            "queue {topic}-{queue_id} ends before its message {index}, which is in the log at {offset}: "
+            "what follows is derived again",
+            topic=head.topic,
+            queue_id=head.queue_id,
+            index=head.queue_offset,
+            offset=head.physical_offset,
+        )
 
     def _check_beyond(self, clean: bool, scan: LogScan) -> None:
         """Tell a bad end from a bad middle.

@@ -157,7 +157,7 @@ class UnitLog:
     def load(self, disk: IDisk) -> None:
         """Find the row's files and its end.
 
-        :raises StoreError: a file has another length than configured.
+        :raises StoreError: a file is longer than configured, or shorter and neither empty nor the last one.
         """
         names = [name for name in disk.listdir(self.directory) if name.isdigit()]
         if not names:
@@ -165,22 +165,22 @@ class UnitLog:
             self._reset(0)
             return
         for name in names:
-            self._check_file(disk, name)
+            self._check_file(disk, name, is_last=name == names[-1])
         last_offset = int(names[-1])
         self.first_index = int(names[0]) // self.unit_bytes
         self._reset(last_offset // self.unit_bytes + self._find_end(disk, names[-1]))
 
-    def _check_file(self, disk: IDisk, name: str) -> None:
+    def _check_file(self, disk: IDisk, name: str, *, is_last: bool) -> None:
         path = f"{self.directory}/{name}"
         size = disk.size(path)
         if size == self.file_bytes:
             return
-        if size:
+        if size > self.file_bytes or (size and not is_last):
             raise StoreError(
                 f"{path} has {size} bytes, the configured file size is {self.file_bytes}:"
                 " it must stay what it was when the store was made"
             )
-        # A crash between the creation of the file and its extension.
+        # A crash between the creation of the file and its extension, or a cut; recovery derives again what is missing.
         disk.truncate(path, self.file_bytes)
 
     def _find_end(self, disk: IDisk, name: str) -> int:
