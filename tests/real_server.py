@@ -5,18 +5,17 @@ A server's output is read by a thread, so a test waits for a line instead of sle
 
 from __future__ import annotations
 
-import os
 import re
-import resource
 import signal
 import socket
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+from launch import environment, twistd
 
 from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.codec.frame import FrameSplitter
@@ -30,7 +29,6 @@ from txrocketmq.codec.record import decode_records
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.message import MessageExt
 
-ROOT = Path(__file__).parent.parent
 PATIENCE_S = 20.0
 SMALL_STORE = {
     "mappedFileSizeCommitLog": str(32 * 1024 * 1024),
@@ -49,9 +47,7 @@ class RealServer:
     :param role: ``rocketmq``, ``rocketmq-namesrv`` or ``rocketmq-broker``.
     :param home: directory of its own; the store is ``home/store``.
     :param settings: official keys, stronger than those of a small store.
-    :param arguments: more of the command line.
     :param wrapper: a command that runs the server, such as ``unshare``.
-    :param descriptors: soft limit on open files, None to inherit it.
     """
 
     def __init__(
@@ -61,18 +57,14 @@ class RealServer:
         *,
         host: str = "127.0.0.1",
         settings: Mapping[str, str] | None = None,
-        arguments: Sequence[str] = (),
         wrapper: Sequence[str] = (),
-        descriptors: int | None = None,
     ) -> None:
         self.role = role
         self.home = home
         self.host = host
         self.lines: list[str] = []
         self._settings = dict(settings or {})
-        self._arguments = list(arguments)
         self._wrapper = list(wrapper)
-        self._descriptors = descriptors
         self._news = threading.Condition()
         self._ended = False
         self._process: subprocess.Popen[str] | None = None
@@ -108,22 +100,20 @@ class RealServer:
         self.home.mkdir(parents=True, exist_ok=True)
         config = self.home / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._keys().items()))
-        environment = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}
-        environment |= {"PYTHONPATH": str(ROOT), "ROCKETMQ_HOME": str(self.home)}
-        twistd = Path(sys.executable).parent / "twistd"
-        command = [str(twistd), "-n", "--pidfile=", self.role, "-c", str(config)]
+        command = twistd(self.home, self.role, "-c", str(config))
+        if self.role == "rocketmq":
+            command.append(f"--namesrv-port={self._kept_ports()[0]}")
         self._ended = False
         self.lines = []
         self._process = subprocess.Popen(
-            [*self._wrapper, *command, *self._arguments],
+            [*self._wrapper, *command],
             cwd=self.home,
-            env=environment,
+            env=environment(ROCKETMQ_HOME=str(self.home)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            preexec_fn=self._limit_descriptors if self._descriptors else None,
         )
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         self._reader.start()
@@ -144,8 +134,6 @@ class RealServer:
                 "storePathCommitLog": str(store / "commitlog"),
                 **SMALL_STORE,
             }
-        if self.role == "rocketmq":
-            self._arguments = ["--namesrv-port", str(namesrv)]
         return keys | self._settings
 
     def _kept_ports(self) -> tuple[int, int]:
@@ -154,10 +142,6 @@ class RealServer:
         if self.role == "rocketmq":
             return self._ports[0], self._ports[1]
         return self._ports[0], self._ports[0]
-
-    def _limit_descriptors(self) -> None:
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (self._descriptors or hard, hard))
 
     def kill(self) -> None:
         """SIGKILL; nothing when it is gone."""
@@ -410,13 +394,3 @@ def pull_header(
         **fields,
     }
     return PullMessageRequestHeader(**values)
-
-
-def eventually(is_so: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
-    """Look again and again until something is so; AssertionError when it is not in time."""
-    wait = threading.Event()
-    for _ in range(int(timeout_s / 0.02)):
-        if is_so():
-            return
-        wait.wait(0.02)
-    raise AssertionError(f"not in time: {what}")

@@ -46,14 +46,24 @@ class RecordError(RocketMQError):
     """Bytes of a log do not hold a valid message record at the given position."""
 
 
+MAX_REMARK_LENGTH = 2000
+"""Longer remarks are cut: they repeat what a caller sent, which may be megabytes."""
+
+
+def shortened(text: str, length: int = MAX_REMARK_LENGTH) -> str:
+    """A text for people, of no more than so many characters and a mark where it was cut."""
+    return text if len(text) <= length else f"{text[:length]}..."
+
+
 class ResponseError(RocketMQError):
     """A request is refused: becomes the answer's code and remark.
 
     :ivar code: a response code of `txrocketmq.model.codes.ResponseCode`.
-    :ivar remark: the text that the caller sees; names the cause.
+    :ivar remark: the text that the caller sees; names the cause; `shortened`.
     """
 
     def __init__(self, code: int, remark: str) -> None:
+        remark = shortened(remark)
         super().__init__(f"{int(code)}: {remark}")
         self.code = int(code)
         self.remark = remark

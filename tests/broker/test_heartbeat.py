@@ -220,6 +220,14 @@ def test_a_heartbeat_is_bounded(broker: SmallBroker, peer: Peer) -> None:
     assert len(broker.core.producers.groups()) == MAX_HEARTBEAT_GROUPS
 
 
+def test_names_that_no_client_has_are_refused(broker: SmallBroker, peer: Peer) -> None:
+    answer = beat(peer, consumer(), client="c" * 1025)
+    assert answer.remark == "clientID of 1025 characters, at most 1024"
+    answer = beat(peer, producers=("p" * 256, "P"))
+    assert answer.remark == "producerDataSet: groupName of 256 characters, at most 255"
+    assert broker.core.producers.groups() == ["P"]
+
+
 def test_many_faults_are_told_in_few_words(peer: Peer) -> None:
     answer = beat(peer, *[consumer(f"bad name {number}!") for number in range(500)])
     assert answer.code == ResponseCode.SYSTEM_ERROR

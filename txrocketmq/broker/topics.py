@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from txrocketmq.broker.config_files import PersistedTable
 from txrocketmq.codec.bodies import TopicConfigSerializeWrapper, decode_body, encode_body
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
+from txrocketmq.errors import shortened
 from txrocketmq.interfaces import IConfigFiles
 from txrocketmq.model import names
 from txrocketmq.model.flags import PERM_INHERIT, PERM_READ_WRITE, is_inherited
@@ -101,7 +102,7 @@ class Topics:
             self._log.warn(
                 "topic {topic} not created: there is no topic {model}",
                 topic=name,
-                model=default_topic,
+                model=shortened(default_topic, names.TOPIC_MAX_LENGTH),
             )
             return None
         perm = model.perm
@@ -115,7 +116,7 @@ class Topics:
             self._log.warn(
                 "topic {topic} not created: topic {model} must not be copied (perm {perm})",
                 topic=name,
-                model=default_topic,
+                model=shortened(default_topic, names.TOPIC_MAX_LENGTH),
                 perm=perm,
             )
             return None

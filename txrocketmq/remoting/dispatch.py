@@ -37,6 +37,7 @@ from txrocketmq.errors import (
     PoolFullError,
     ResponseError,
     RocketMQError,
+    shortened,
 )
 from txrocketmq.model.codes import V5_3_1, ResponseCode
 
@@ -415,9 +416,9 @@ class Dispatcher:
                     "oneway request {code} from {peer} ignored: {error}",
                     code=command.code,
                     peer=connection.remote_text,
-                    error=error,
+                    error=shortened(str(error)),
                 )
-            return Reply(SYSTEM_ERROR, remark=str(error))
+            return Reply(SYSTEM_ERROR, remark=shortened(str(error)))
         if isinstance(error, PoolFullError):
             return Reply(SYSTEM_BUSY, remark=REMARK_OVERLOAD)
         if lane is not None:
@@ -427,9 +428,9 @@ class Dispatcher:
                 "request {code} from {peer} cannot be served: {error}",
                 code=command.code,
                 peer=connection.remote_text,
-                error=error,
+                error=shortened(str(error)),
             )
-            return Reply(SYSTEM_ERROR, remark=str(error))
+            return Reply(SYSTEM_ERROR, remark=shortened(str(error)))
         log.failure(
             "request {code} from {peer} failed",
             Failure(error, type(error), error.__traceback__),  # type: ignore[no-untyped-call]

@@ -41,6 +41,9 @@ MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024
 MAX_HEARTBEAT_GROUPS = 1000
 """Groups of each kind that one client may be in; those beyond it are refused. Usual clients are in one or two."""
 MAX_FAULTS_TOLD = 10
+MAX_CLIENT_ID_LENGTH = 1024
+MAX_PRODUCER_GROUP_LENGTH = 255
+"""In characters; official clients keep to the second."""
 
 SUPPORTS_HEARTBEAT_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 SUBSCRIPTION_CHANGED = "IS_SUB_CHANGE"
@@ -78,6 +81,11 @@ class HeartbeatProcessor:
         heartbeat = decoded.heartbeat
         if not heartbeat.client_id:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, "heartbeat without clientID")
+        if len(heartbeat.client_id) > MAX_CLIENT_ID_LENGTH:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                f"clientID of {len(heartbeat.client_id)} characters, at most {MAX_CLIENT_ID_LENGTH}",
+            )
         now_ms = self._now_ms()
         fingerprint = heartbeat.heartbeat_fingerprint
         changed = fingerprint == 0
@@ -106,9 +114,15 @@ class HeartbeatProcessor:
             member = self._member(request, heartbeat.client_id, now_ms)
             self._register(data, member, bool(fingerprint) and heartbeat.without_sub)
         for producer in heartbeat.producer_data_set[:MAX_HEARTBEAT_GROUPS]:
-            if producer.group_name and self._config.enable_register_producer:
+            name = producer.group_name or ""
+            if len(name) > MAX_PRODUCER_GROUP_LENGTH:
+                faults.append(
+                    f"producerDataSet: groupName of {len(name)} characters, "
+                    f"at most {MAX_PRODUCER_GROUP_LENGTH}"
+                )
+            elif name and self._config.enable_register_producer:
                 member = self._member(request, heartbeat.client_id, now_ms)
-                self._producers.register(producer.group_name, member)
+                self._producers.register(name, member)
         if faults:
             told = faults[:MAX_FAULTS_TOLD]
             if len(faults) > len(told):
