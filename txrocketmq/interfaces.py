@@ -326,6 +326,16 @@ class IStoreUpkeep(Interface):
     ) -> list[tuple[int, int, int]] | None:
         """Physical offset, record size and tags code of entries from a logical offset on; None for an unknown queue."""
 
+    def read_units(
+        topic: str, queue_id: int, index: int, count: int
+    ) -> (
+        list[tuple[int, tuple[int, int, int], int]]
+        | Deferred[list[tuple[int, tuple[int, int, int], int]]]
+    ):
+        """As `queue_units`, each with its logical offset before it and the number of its messages behind; begins at the
+        queue's first entry when ``index`` is before it, empty beyond the end and for an unknown queue. A Deferred where the
+        device has to be asked."""
+
     def clean_expired_queues() -> int:
         """Forget queues whose messages are all gone from the log, with their files; how many there were."""
 

@@ -348,6 +348,20 @@ def _client_and_message(stage: Stage) -> None:
     stage.case.fields["msgId"] = offset_message_id(*message.store_host, at)
 
 
+def _half_message(stage: Stage) -> None:
+    """The recorded one was any message; ours has to be one that waits for its transaction."""
+    text = b"REAL_TOPIC\x01T\x02REAL_QID\x010\x02"
+    at = stage.put(
+        MessageRecord(topic="TRANS_CHECK_MAX_TIME_TOPIC", queue_id=0, body=b"x", properties=text)
+    )
+    stage.case.fields["msgId"] = offset_message_id("192.0.2.1", 10911, at)
+
+
+def _delay_offsets(stage: Stage) -> None:
+    for level, offset in stage.case.json["offsetTable"].items():
+        stage.core.delays.offsets.put(int(level), offset)
+
+
 def _clients_that_tell(stage: Stage) -> None:
     for client_id in stage.case.json["consumerTable"]:
         stage.member(client_id, stage.case.fields["group"])
@@ -490,6 +504,8 @@ PREPARE: dict[RequestCode, Callable[[Stage], None]] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: _no_state,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _no_state,
     RequestCode.DELETE_TOPIC_IN_BROKER: _its_topic,
+    RequestCode.GET_ALL_DELAY_OFFSET: _delay_offsets,
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: _half_message,
     RequestCode.GET_TOPIC_CONFIG: _one_topic,
     RequestCode.GET_ALL_TOPIC_CONFIG: _all_topics,
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: _no_state,

@@ -30,7 +30,7 @@ def test_pulls_are_not_for_the_second_listener() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (RequestCode.CONSUMER_SEND_MSG_BACK, "sending messages back for a retry comes with"),
+        (RequestCode.RECALL_MESSAGE, "messages with a delivery time come with"),
         (RequestCode.GET_ROUTEINFO_BY_TOPIC, "a request for name servers"),
         (99_999, " request type 99999 not supported"),
     ],

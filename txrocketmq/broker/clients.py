@@ -255,7 +255,7 @@ class Consumers:
 
 
 class Producers:
-    """All producer groups with live members; transaction checks will ask one of them."""
+    """All producer groups with live members; transaction checks ask one of them."""
 
     _log = Logger()
 
@@ -263,6 +263,20 @@ class Producers:
         self._clock = clock
         self._groups: dict[str, dict[IConnection, Member]] = {}
         self._by_connection: dict[IConnection, set[str]] = {}
+        self._turn = 0
+
+    def pick(self, group: str) -> Member | None:
+        """One live member of a group, each in turn; one whose link is full only when all are."""
+        members = [member for member in self.members(group) if member.connection.is_open]
+        if not members:
+            return None
+        self._turn += 1
+        start = self._turn % len(members)
+        in_turn = members[start:] + members[:start]
+        for member in in_turn:
+            if member.connection.is_writable:
+                return member
+        return in_turn[0]
 
     def members(self, group: str) -> list[Member]:
         """The live members of a group."""

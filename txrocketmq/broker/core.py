@@ -25,8 +25,10 @@ from txrocketmq.broker.admin.topics import TopicAdmin
 from txrocketmq.broker.admin.upkeep import UpkeepAdmin
 from txrocketmq.broker.clients import ChangeNotices, Consumers, Producers
 from txrocketmq.broker.consumer_offsets import ConsumerOffsets
+from txrocketmq.broker.delay.service import DelayService
 from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.heartbeat.processor import HeartbeatProcessor
+from txrocketmq.broker.intake import Intake
 from txrocketmq.broker.lock_processor import LockProcessor
 from txrocketmq.broker.locks import QueueLocks
 from txrocketmq.broker.offset.processor import OffsetProcessor
@@ -35,12 +37,16 @@ from txrocketmq.broker.progress import Progress
 from txrocketmq.broker.pull.processor import PullProcessor
 from txrocketmq.broker.query.processor import QueryProcessor
 from txrocketmq.broker.registration import Registration
+from txrocketmq.broker.retry.processor import RetryProcessor
+from txrocketmq.broker.retry.rules import RetryRules
 from txrocketmq.broker.runtime_info import runtime_info
 from txrocketmq.broker.send.processor import SendProcessor
+from txrocketmq.broker.send.special import SpecialSends
 from txrocketmq.broker.stats import DAY, HOUR, MINUTE, BrokerStats
 from txrocketmq.broker.throughput import Throughput
 from txrocketmq.broker.to_clients import ClientCalls, notify_ids_changed
 from txrocketmq.broker.topics import Topics
+from txrocketmq.broker.transaction.service import TransactionService
 from txrocketmq.config.reload import Change, RunTimeConfiguration
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.errors import ConfigError
@@ -121,6 +127,7 @@ class BrokerCore:
         self.producers = Producers(clock)
         self.stats = BrokerStats(self._now_ms, config.broker_cluster_name, self.topics.is_system)
         self.throughput = Throughput()
+        self._make_kinds_of_messages(config_files)
         self.progress = Progress(store, self.topics, self.consumers, self.offsets)
         self.registration = Registration(
             config,
@@ -145,6 +152,36 @@ class BrokerCore:
         self.connection_listener = ClientLinks(self)
         store.add_arrival_listener(self.pull.held.message_arrived)
 
+    def _make_kinds_of_messages(self, files: IConfigFiles) -> None:
+        """What messages that are more than stored and pulled need: delays, retries, transactions."""
+        config, store_config, store = self.config, self.store_config, self.store
+        self.delays = DelayService(
+            config,
+            store_config,
+            store,
+            self.upkeep,
+            self._clock,
+            files,
+            self._now_ms,
+            self.stats,
+        )
+        self.intake = Intake(store, self.delays.levels)
+        self.retry_rules = RetryRules(self.topics, self.groups, self.locks)
+        self.transactions = TransactionService(
+            config,
+            store_config,
+            store,
+            self.topics,
+            self.producers,
+            self.offsets,
+            self.intake,
+            self._store_host,
+            self._clock,
+            files,
+            self._now_ms,
+            self.stats,
+        )
+
     def _make_client_handlers(self) -> None:
         config, store, topics, groups = self.config, self.store, self.topics, self.groups
         self.send = SendProcessor(
@@ -152,7 +189,9 @@ class BrokerCore:
             self.store_config,
             store,
             topics,
-            groups,
+            SpecialSends(
+                config, store, self.intake, self.retry_rules, self.transactions.open, self.stats
+            ),
             self._store_host,
             self._now_ms,
             self.stats,
@@ -175,6 +214,9 @@ class BrokerCore:
         )
         self._handlers: dict[str, object] = {
             "send": self.send,
+            "retry": RetryProcessor(config, store, self.intake, self.retry_rules, self.stats),
+            "delay": self.delays,
+            "transaction": self.transactions.processor,
             "pull": self.pull,
             "query": QueryProcessor(self.store_config, store),
             "offset": OffsetProcessor(config, store, topics, groups, self.offsets),
@@ -240,6 +282,7 @@ class BrokerCore:
             Lane.HEARTBEAT: config.heartbeat_thread_pool_queue_capacity,
             Lane.CLIENT: config.client_manager_thread_pool_queue_capacity,
             Lane.OFFSET: config.consumer_manager_thread_pool_queue_capacity,
+            Lane.TRANSACTION: config.end_transaction_pool_queue_capacity,
             Lane.ADMIN: config.admin_broker_thread_pool_queue_capacity,
         }
 
@@ -254,12 +297,24 @@ class BrokerCore:
         self.topics.load()
         self.groups.load()
         self.offsets.load()
+        self.delays.load()
+        self.transactions.load()
 
     def start(self) -> None:
         """Begin timed work and register with the name servers; the store is loaded and the port listens."""
         self.load()
         self._every(CLIENT_SCAN_S, self._expire_clients)
         self._every(max(0.1, self.config.flush_consumer_offset_interval / 1000), self._save_changes)
+        self._every(
+            max(0.1, self.store_config.flush_delay_offset_interval / 1000),
+            self.delays.offsets.save_if_changed,
+        )
+        self._every(
+            max(0.1, self.config.transaction_metric_flush_interval / 1000),
+            self.transactions.open.save_if_changed,
+        )
+        self.delays.start()
+        self.transactions.start()
         self._every(NOTICE_FLUSH_S, self._notices.flush)
         self._every(1.0, self._sample_throughput)
         for span, sample in (
@@ -293,6 +348,8 @@ class BrokerCore:
             self._midnight.cancel()
             self._midnight = None
         leaving = self.leave()
+        self.delays.stop()
+        self.transactions.stop()
         self.pull.held.stop()
         return leaving.addCallback(lambda ignored: self._save_all())
 
@@ -323,6 +380,7 @@ class BrokerCore:
     def _topic_deleted(self, topic: str) -> None:
         if self.config.auto_delete_unused_stats:
             self.stats.topic_deleted(topic)
+        self.transactions.open.topic_deleted(topic)
 
     def _configuration_changed(self, change: Change) -> None:
         """What has to follow a change of the configuration at once."""
@@ -341,11 +399,23 @@ class BrokerCore:
 
     def _save_changes(self) -> None:
         self.offsets.save_if_changed()
-        for table in (self.topics.file, self.groups.file, self.offsets.file):
+        for table in (
+            self.topics.file,
+            self.groups.file,
+            self.offsets.file,
+            self.delays.offsets.file,
+            self.transactions.open.file,
+        ):
             table.retry()
 
     def _save_all(self) -> Deferred[None]:
-        saving = (self.topics.file.save(), self.groups.file.save(), self.offsets.save())
+        saving = (
+            self.topics.file.save(),
+            self.groups.file.save(),
+            self.offsets.save(),
+            self.delays.save(),
+            self.transactions.save(),
+        )
         return DeferredList(saving).addCallback(lambda ignored: None)
 
 

@@ -44,6 +44,20 @@ _OPERATIONS_OF_CLIENTS = (
         Lane.SEND,
     ),
     _row(
+        R.CONSUMER_SEND_MSG_BACK,
+        h.ConsumerSendMsgBackRequestHeader,
+        None,
+        "retry.send_back",
+        Lane.SEND,
+    ),
+    _row(
+        R.END_TRANSACTION,
+        h.EndTransactionRequestHeader,
+        h.EndTransactionResponseHeader,
+        "transaction.end_transaction",
+        Lane.TRANSACTION,
+    ),
+    _row(
         R.PULL_MESSAGE,
         h.PullMessageRequestHeader,
         h.PullMessageResponseHeader,
@@ -235,12 +249,19 @@ _ADMINISTRATION = (
     # Positions.
     (R.GET_ALL_CONSUMER_OFFSET, None, None, "positions.get_all_offsets"),
     (R.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetRequestHeader, None, "positions.reset_offset"),
+    (R.GET_ALL_DELAY_OFFSET, None, None, "delay.get_all_offsets"),
     (R.CLONE_GROUP_OFFSET, h.CloneGroupOffsetRequestHeader, None, "positions.clone_offsets"),
     (R.QUERY_CORRECTION_OFFSET, h.QueryCorrectionOffsetHeader, None, "positions.query_correction"),
     # Configuration and store.
     (R.GET_BROKER_CONFIG, None, h.GetBrokerConfigResponseHeader, "settings.get_config"),
     (R.UPDATE_BROKER_CONFIG, None, None, "settings.update_config"),
     (R.QUERY_CONSUME_QUEUE, h.QueryConsumeQueueRequestHeader, None, "upkeep.query_consume_queue"),
+    (
+        R.RESUME_CHECK_HALF_MESSAGE,
+        h.ResumeCheckHalfMessageRequestHeader,
+        None,
+        "transaction.resume_check",
+    ),
     (R.CLEAN_EXPIRED_CONSUMEQUEUE, None, None, "upkeep.clean_expired_queues"),
     (R.DELETE_EXPIRED_COMMITLOG, None, None, "upkeep.delete_expired_files"),
 )
@@ -253,9 +274,7 @@ OPERATIONS = (
     ),
 )
 
-_RETRY_LATER = "sending messages back for a retry comes with a later release"
-_TRANSACTION_LATER = "transactional messages come with a later release"
-_TIMER_LATER = "delayed and timed messages come with a later release"
+_TIMER_LATER = "messages with a delivery time come with a later release"
 _POP_LATER = "POP consumption comes with a later release"
 _REPLY_LATER = "request-reply messages come with a later release"
 _REPLICA_LATER = "replication comes with a later release"
@@ -271,10 +290,7 @@ _NOBODY = "declared by the protocol, served by no official broker"
 _ONLY_4X = "only brokers of the 4.x line served it"
 
 _REASONS: dict[str, tuple[RequestCode, ...]] = {
-    _RETRY_LATER: (R.CONSUMER_SEND_MSG_BACK,),
-    _TRANSACTION_LATER: (R.END_TRANSACTION, R.RESUME_CHECK_HALF_MESSAGE),
     _TIMER_LATER: (
-        R.GET_ALL_DELAY_OFFSET,
         R.GET_TIMER_CHECK_POINT,
         R.GET_TIMER_METRICS,
         R.RECALL_MESSAGE,

@@ -29,6 +29,8 @@ def runtime_info(core: BrokerCore) -> dict[str, str]:
         **_timer(),
         **_lanes(core),
         **_own(core),
+        **core.delays.figures(),
+        **core.transactions.figures(),
         "brokerActive": "true",
         "brokerVersionDesc": version_name(CURRENT_VERSION),
         "brokerVersion": str(int(CURRENT_VERSION)),

@@ -14,7 +14,10 @@ TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
 GROUP_GET_NUMS = "GROUP_GET_NUMS"
 GROUP_GET_SIZE = "GROUP_GET_SIZE"
+QUEUE_PUT_NUMS = "QUEUE_PUT_NUMS"
+QUEUE_PUT_SIZE = "QUEUE_PUT_SIZE"
 SEND_BACK_NUMS = "SNDBCK_PUT_NUMS"
+DEAD_LETTER_NUMS = "DLQ_PUT_NUMS"
 BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS = "BROKER_GET_NUMS"
 BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
@@ -81,6 +84,12 @@ class Counter:
         self.is_system = is_system
         self._histories: dict[Span, deque[_Sample]] = {}
 
+    def count(self, size_bytes: int) -> None:
+        """One message came in one call."""
+        self.messages += 1
+        self.calls += 1
+        self.size_bytes += size_bytes
+
     def sample(self, span: Span, now_ms: int, period_ms: int) -> None:
         """Take a sample; the first one is measured from zero, one period before it."""
         history = self._histories.get(span)
@@ -120,6 +129,8 @@ class BrokerStats:
     :ivar topics: by topic: what was sent to it.
     :ivar groups: by ``topic@group``: what the group got of it.
     :ivar send_backs: by ``topic@group``: what the group sent back for a retry.
+    :ivar dead_letters: by ``topic@group``: what the group gave up.
+    :ivar queues: by ``topic@queue id``: what was put to the queues of the delay topic.
     :ivar put_marks: messages put until the last midnight, and until the one before; ``get_marks`` likewise.
     """
 
@@ -132,6 +143,8 @@ class BrokerStats:
         self.topics: dict[str, Counter] = {}
         self.groups: dict[str, Counter] = {}
         self.send_backs: dict[str, Counter] = {}
+        self.dead_letters: dict[str, Counter] = {}
+        self.queues: dict[str, Counter] = {}
         # What deleted topics and groups had; the broker's own figures must not shrink with them.
         self._gone_put = [0, 0]
         self._gone_get = [0, 0]
@@ -161,6 +174,14 @@ class BrokerStats:
         """The counter of what a group sends back, made when there is none."""
         return self._counter(self.send_backs, f"{topic}{SEPARATOR}{group}", topic)
 
+    def of_dead_letter(self, topic: str, group: str) -> Counter:
+        """The counter of what a group gives up, made when there is none."""
+        return self._counter(self.dead_letters, f"{topic}{SEPARATOR}{group}", topic)
+
+    def of_queue(self, topic: str, queue_id: int) -> Counter:
+        """The counter of what is put to one queue, made when there is none."""
+        return self._counter(self.queues, f"{topic}{SEPARATOR}{queue_id}", topic)
+
     def _counter(self, table: dict[str, Counter], key: str, topic: str) -> Counter:
         counter = table.get(key)
         if counter is None:
@@ -180,6 +201,7 @@ class BrokerStats:
             (self.topics, of_topics, self._gone_put),
             (self.groups, of_groups, self._gone_get),
             (self.send_backs, of_groups, [0, 0]),
+            (self.dead_letters, of_groups, [0, 0]),
         ):
             for key in [key for key in table if dropped(key)]:
                 counter = table.pop(key)
@@ -231,7 +253,14 @@ class BrokerStats:
             (BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, self.get_total()),
         ):
             self._own[name].messages = total
-        for table in (self.topics, self.groups, self.send_backs, self._own):
+        for table in (
+            self.topics,
+            self.groups,
+            self.send_backs,
+            self.dead_letters,
+            self.queues,
+            self._own,
+        ):
             for counter in table.values():
                 counter.sample(span, now_ms, period_ms)
 
@@ -243,6 +272,9 @@ class BrokerStats:
             GROUP_GET_NUMS: (self.groups, False),
             GROUP_GET_SIZE: (self.groups, True),
             SEND_BACK_NUMS: (self.send_backs, False),
+            DEAD_LETTER_NUMS: (self.dead_letters, False),
+            QUEUE_PUT_NUMS: (self.queues, False),
+            QUEUE_PUT_SIZE: (self.queues, True),
         }
         if name in self._own:
             return self._own[name].figures(False) if key == self._cluster else None

@@ -48,6 +48,9 @@ AT_START = frozenset(
         *("adminBrokerThreadPoolQueueCapacity", "clientManagerThreadPoolQueueCapacity"),
         *("consumerManagerThreadPoolQueueCapacity", "heartbeatThreadPoolQueueCapacity"),
         *("queryThreadPoolQueueCapacity", "flushConsumerOffsetInterval"),
+        # Delays and transactions.
+        *("endTransactionPoolQueueCapacity", "flushDelayOffsetInterval"),
+        "transactionMetricFlushInterval",
     }
 )
 """Keys that are read when the process starts."""
@@ -86,6 +89,10 @@ AT_ONCE = frozenset(
         *("maxTransferBytesOnMessageInDisk", "maxTransferBytesOnMessageInMemory"),
         *("maxTransferCountOnMessageInDisk", "maxTransferCountOnMessageInMemory"),
         *("maxMsgsNumBatch", "defaultQueryMaxNum", "offsetCheckInSlave", "readUnCommitted"),
+        # Delays and transactions.
+        *("delayOffsetUpdateVersionStep", "enableScheduleMessageStats"),
+        *("rejectTransactionMessage", "transactionTimeOut", "transactionCheckInterval"),
+        *("transactionCheckMax", "transactionOpMsgMaxSize", "transactionOpBatchInterval"),
         # Flushing, queues, index.
         *(
             "flushDiskType",
@@ -95,7 +102,7 @@ AT_ONCE = frozenset(
         ),
         *("flushCommitLogThoroughInterval", "flushIntervalConsumeQueue"),
         *("flushConsumeQueueLeastPages", "flushConsumeQueueThoroughInterval"),
-        *("messageIndexEnable", "messageDelayLevel"),
+        *("messageIndexEnable", "messageDelayLevel", "fileReservedTime"),
         # Name server.
         *("deleteTopicWithBrokerRegistration", "enableAllTopicList", "enableTopicList"),
         *("needWaitForService", "waitSecondsForService", "orderMessageEnable"),

@@ -165,6 +165,11 @@ def retry_topic(group: str) -> str:
     return RETRY_GROUP_TOPIC_PREFIX + group
 
 
+def group_of_retry_topic(topic: str) -> str:
+    """The group whose retry topic this is; of a POP retry topic that names its topic behind a ``+``, what is before that."""
+    return topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX).partition("+")[0]
+
+
 def dlq_topic(group: str) -> str:
     """The topic that holds a group's messages that were given up (dead letters)."""
     return DLQ_GROUP_TOPIC_PREFIX + group

@@ -93,8 +93,8 @@ class StoreReader:
             try:
                 return self._read(queue, offset, max_messages, max_bytes, message_filter, tries > 0)
             except ColdRead as cold:
-                warm = self._pool.submit(_warm, self._disk, cold.reads)
-            return warm.addCallback(
+                warmed = self._pool.submit(warm, self._disk, cold.reads)
+            return warmed.addCallback(
                 lambda _: self.get_message(
                     topic, queue_id, offset, max_messages, max_bytes, message_filter, tries - 1
                 )
@@ -435,7 +435,7 @@ class _Batch:
         return found
 
 
-def _warm(disk: IDisk, reads: list[tuple[str, int, int]]) -> None:
+def warm(disk: IDisk, reads: list[tuple[str, int, int]]) -> None:
     """Pool: bring bytes into memory. What they are is of no interest: whoever asked looks again."""
     for path, position, size in reads:
         with contextlib.suppress(FileNotFoundError):

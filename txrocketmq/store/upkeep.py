@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -17,8 +18,10 @@ from zope.interface import implementer
 from txrocketmq.codec.record import peek_store_timestamp
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.interfaces import IBlockingPool, IDisk, IStoreUpkeep
-from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue
+from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue, Entry
 from txrocketmq.store.message_store import MessageStore
+from txrocketmq.store.reader import WARM_TRIES, warm
+from txrocketmq.store.unitlog import ColdRead
 
 HOUR_MS = 3_600_000
 _HEAD_BYTES = 80
@@ -28,7 +31,7 @@ _HEAD_BYTES = 80
 class StoreUpkeep:
     """Looks after a store that is open.
 
-    :param pool: for deletions.
+    :param pool: for deletions and cold reads.
     """
 
     log = Logger()
@@ -60,6 +63,26 @@ class StoreUpkeep:
         if not queue.min_index <= index < queue.max_index:
             return []
         return [unit for _, unit, _ in queue.entries(table.cache, index, count)][:count]
+
+    def read_units(
+        self, topic: str, queue_id: int, index: int, count: int, tries: int = WARM_TRIES
+    ) -> list[Entry] | Deferred[list[Entry]]:
+        """See `IStoreUpkeep`."""
+        table = self._store.queue_table
+        queue = table.find(topic, queue_id)
+        if queue is None:
+            return []
+        index = max(index, queue.min_index)
+        count = min(count, queue.max_index - index)
+        if count <= 0:
+            return []
+        try:
+            return list(queue.entries(table.cache, index, count, tries > 0))[:count]
+        except ColdRead as cold:
+            warmed = self._pool.submit(warm, self._disk, cold.reads)
+        return warmed.addCallback(
+            lambda _: self.read_units(topic, queue_id, index, count, tries - 1)
+        )
 
     def earliest_time(self) -> int:
         """See `IStoreUpkeep`."""

@@ -1,6 +1,6 @@
 """May this message come in at all? The checks that known topics need not repeat for each message.
 
-Stands for ``AbstractSendMessageProcessor.msgCheck``, ``preSend`` and the retry half of ``handleRetryAndDLQ``: names, reserved
+Stands for ``AbstractSendMessageProcessor.msgCheck`` and ``preSend``: names, reserved
 topics, broker permission, topic creation, queue id.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import gmtime, strftime
 from typing import TYPE_CHECKING
 
-from txrocketmq.broker.remarks import group_not_exist, topic_not_exist
+from txrocketmq.broker.remarks import topic_not_exist
 from txrocketmq.codec.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.errors import ResponseError
@@ -18,7 +18,6 @@ from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.flags import PERM_READ_WRITE, PERM_WRITE, perm_text, topic_sys_flag
 from txrocketmq.model.names import (
     NOT_ALLOWED_SEND_TOPICS,
-    RETRY_GROUP_TOPIC_PREFIX,
     is_retry_topic,
     topic_fault,
 )
@@ -26,7 +25,6 @@ from txrocketmq.model.topic import TopicConfig
 from txrocketmq.remoting.dispatch import Request
 
 if TYPE_CHECKING:
-    from txrocketmq.broker.groups import SubscriptionGroups
     from txrocketmq.broker.topics import Topics
 
 AnySendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
@@ -39,12 +37,10 @@ class Admission:
         self,
         config: BrokerConfig,
         topics: Topics,
-        groups: SubscriptionGroups,
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
         self._topics = topics
-        self._groups = groups
         self._now_ms = now_ms
 
     def admit(self, request: Request[AnySendHeader]) -> TopicConfig:
@@ -70,8 +66,6 @@ class Admission:
             )
         if topic is None:
             topic = self._create(request)
-        if is_retry_topic(name):
-            self._check_retry(request)
         return topic
 
     def bad_queue(self, topic: TopicConfig, request: Request[AnySendHeader]) -> ResponseError:
@@ -106,24 +100,6 @@ class Admission:
         if topic is None:
             raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, topic_not_exist(name))
         return topic
-
-    def _check_retry(self, request: Request[AnySendHeader]) -> None:
-        header = request.header
-        group_name = header.topic[len(RETRY_GROUP_TOPIC_PREFIX) :]
-        group = self._groups.find(group_name)
-        if group is None:
-            raise ResponseError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, group_not_exist(group_name)
-            )
-        limit = header.max_reconsume_times
-        if limit is None:
-            limit = group.retry_max_times
-        if (header.reconsume_times or 0) > limit:
-            raise ResponseError(
-                ResponseCode.SYSTEM_ERROR,
-                f"the message was consumed {header.reconsume_times} times, limit {limit}; dead "
-                f"letter topics are not served by the broker[{self._config.broker_ip1}]",
-            )
 
 
 def describe(topic: TopicConfig) -> str:

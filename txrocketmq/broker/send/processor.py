@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from twisted.internet.defer import Deferred
 
+from txrocketmq.broker.delay.levels import delay_level
 from txrocketmq.broker.send.admission import Admission
 from txrocketmq.broker.send.outcome import busy, put_refused
-from txrocketmq.broker.send.properties import PropertyWriter, is_delayed, is_prepared
+from txrocketmq.broker.send.properties import PropertyWriter
+from txrocketmq.broker.send.special import SpecialSends
 from txrocketmq.codec.headers import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
@@ -29,14 +31,13 @@ from txrocketmq.model.flags import MULTI_TAGS_FLAG, PERM_WRITE
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import Host, MessageRecord
 from txrocketmq.model.message_id import offset_message_id
-from txrocketmq.model.names import RETRY_GROUP_TOPIC_PREFIX, TOPIC_MAX_LENGTH
+from txrocketmq.model.names import RETRY_GROUP_TOPIC_PREFIX, TOPIC_MAX_LENGTH, is_retry_topic
 from txrocketmq.model.properties import MAX_PROPERTIES_BYTES, parse_properties
 from txrocketmq.model.topic import TopicConfig
 from txrocketmq.remoting.dispatch import Reply, Request
 from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
-    from txrocketmq.broker.groups import SubscriptionGroups
     from txrocketmq.broker.stats import BrokerStats
     from txrocketmq.broker.throughput import Throughput
     from txrocketmq.broker.topics import Topics
@@ -67,7 +68,7 @@ class SendProcessor:
         store_config: MessageStoreConfig,
         store: IMessageStore,
         topics: Topics,
-        groups: SubscriptionGroups,
+        special: SpecialSends,
         store_host: Host,
         now_ms: Callable[[], int],
         stats: BrokerStats,
@@ -85,8 +86,9 @@ class SendProcessor:
         self._store_config = store_config
         self._store = store
         self._sendable = topics.sendable
+        self._special = special
         self._store_host = store_host
-        self._admission = Admission(config, topics, groups, now_ms)
+        self._admission = Admission(config, topics, now_ms)
         # Host and port of all message ids; the physical offset's 16 hex digits come behind.
         self._id_prefix = offset_message_id(*store_host, 0)[:-16]
         self._region = ""
@@ -130,13 +132,16 @@ class SendProcessor:
             or self._waiting
         ):
             self._refuse_when_busy(request)
-        topic = self._sendable.get(header.topic)
+        name = header.topic
+        topic = self._sendable.get(name)
+        is_retry = False
         if (
             topic is None
             or config.start_accept_send_request_time_stamp
             or not (config.broker_permission & PERM_WRITE)
         ):
             topic = self._admission.admit(request)
+            is_retry = is_retry_topic(name)
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = _random_queue(topic)
@@ -147,29 +152,30 @@ class SendProcessor:
         body = request.body
         if len(body) > self._store_config.max_message_size or len(text) > MAX_PROPERTIES_BYTES:
             raise self._illegal(len(body), len(text))
-        if is_special:
-            self._refuse_special(found)
-        result = self._store.put_message(
-            MessageRecord(
-                topic=header.topic,
-                queue_id=queue_id,
-                body=body,
-                properties=text,
-                flag=header.flag,
-                sys_flag=_sys_flag(header, topic),
-                tags_code=tags_code(found.get(props.TAGS)),
-                born_timestamp=header.born_timestamp,
-                born_host=request.connection.remote_address,
-                store_host=self._store_host,
-                reconsume_times=header.reconsume_times or 0,
-                wait_store_msg_ok=found.get(props.WAIT_STORE_MSG_OK, "true") == "true",
-                keys=found.get(props.KEYS),
-                uniq_key=uniq_key,
-            )
+        record = MessageRecord(
+            topic=name,
+            queue_id=queue_id,
+            body=body,
+            properties=text,
+            flag=header.flag,
+            sys_flag=_sys_flag(header, topic),
+            tags_code=tags_code(found.get(props.TAGS)),
+            born_timestamp=header.born_timestamp,
+            born_host=request.connection.remote_address,
+            store_host=self._store_host,
+            reconsume_times=header.reconsume_times or 0,
+            wait_store_msg_ok=found.get(props.WAIT_STORE_MSG_OK, "true") == "true",
+            keys=found.get(props.KEYS),
+            uniq_key=uniq_key,
         )
+        if is_special or is_retry:
+            record, result = self._special.put(request, record)
+            name = record.topic
+        else:
+            result = self._store.put_message(record)
         if result.__class__ is PutMessageResult:
-            return self._answer(result, request, queue_id, uniq_key)
-        return self._answer_later(result, request, queue_id, uniq_key)
+            return self._answer(result, request, name, queue_id, uniq_key)
+        return self._answer_later(result, request, name, queue_id, uniq_key)
 
     def _send_batch(self, request: Request[AnySendHeader]) -> Answer:
         header = request.header
@@ -191,6 +197,10 @@ class SendProcessor:
                 f"message topic length too long {len(header.topic)}",
             )
         found = parse_properties(header.properties or "")
+        if delay_level(found) != 0:
+            raise ResponseError(
+                ResponseCode.MESSAGE_ILLEGAL, "the messages of a batch cannot be delayed"
+            )
         if len(request.body) > self._store_config.max_message_size:
             raise self._illegal(len(request.body), len(header.properties or ""))
         # Each item of the body has properties of its own; those of the request are not stored.
@@ -210,11 +220,16 @@ class SendProcessor:
         )
         uniq_key = found.get(props.UNIQ_KEY)
         if result.__class__ is PutMessageResult:
-            return self._answer(result, request, queue_id, uniq_key)
-        return self._answer_later(result, request, queue_id, uniq_key)
+            return self._answer(result, request, header.topic, queue_id, uniq_key)
+        return self._answer_later(result, request, header.topic, queue_id, uniq_key)
 
     def _answer_later(
-        self, result: object, request: Request[AnySendHeader], queue_id: int, uniq_key: str | None
+        self,
+        result: object,
+        request: Request[AnySendHeader],
+        name: str,
+        queue_id: int,
+        uniq_key: str | None,
     ) -> Deferred[Reply]:
         waiting = cast("Deferred[PutMessageResult]", result)
         self._sequence += 1
@@ -226,18 +241,20 @@ class SendProcessor:
             return outcome
 
         waiting.addBoth(waited)
-        return waiting.addCallback(self._answer, request, queue_id, uniq_key, self._now_ms)
+        return waiting.addCallback(self._answer, request, name, queue_id, uniq_key, self._now_ms)
 
     def _answer(
         self,
         result: PutMessageResult,
         request: Request[AnySendHeader],
+        name: str,
         queue_id: int,
         uniq_key: str | None,
         now_ms: Callable[[], int] | None = None,
     ) -> Reply:
         """What the producer hears of a message; counts it.
 
+        :param name: the topic in which the message is stored.
         :param now_ms: for a send that waited after its message was stored.
         """
         status = result.status
@@ -249,7 +266,6 @@ class SendProcessor:
                 code, remark = put_refused(status, self._store_config)
                 return Reply(code, remark=remark, ext_fields=self._trace_fields)
             code = stored
-        name = request.header.topic
         counter = self._stats.topics.get(name)
         if counter is None:
             counter = self._stats.of_topic(name)
@@ -301,20 +317,6 @@ class SendProcessor:
             f"{remark} This message has a body of {body_bytes}B and properties of "
             f"{properties_bytes}B.",
         )
-
-    def _refuse_special(self, found: dict[str, str]) -> None:
-        if is_prepared(found):
-            raise ResponseError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
-            )
-        if is_delayed(found):
-            # Stored in the delay topic it would wait for a delivery that this release does not make.
-            raise ResponseError(
-                ResponseCode.SYSTEM_ERROR,
-                f"delayed delivery is not served by the broker[{self._config.broker_ip1}]; "
-                "send the message without a delay level or delivery time",
-            )
 
     def _take_over_trace_settings(self) -> None:
         config = self._config

@@ -33,7 +33,7 @@ class Prepared(NamedTuple):
     :ivar text: what is stored.
     :ivar found: the client's properties as a map (with ``UNIQ_KEY``).
     :ivar uniq_key: the client's message id, or a new one.
-    :ivar is_special: the message asks for delayed delivery or for a transaction; see `is_delayed`, `is_prepared`.
+    :ivar is_special: the message asks for delayed delivery or for a transaction; see `txrocketmq.broker.send.special`.
     """
 
     text: bytes
@@ -81,18 +81,6 @@ class PropertyWriter:
             text = f"{text}{props.UNIQ_KEY}\x01{uniq_key}\x02"
         stored_text = text + self._suffix
         return Prepared(stored_text.encode("utf-8", "replace"), found, uniq_key, is_special)
-
-
-def is_delayed(found: dict[str, str]) -> bool:
-    """Whether the message asks to be delivered later: a delay level above 0, or a time."""
-    level = found.get(props.DELAY_TIME_LEVEL)
-    if level is not None:
-        try:
-            if int(level) > 0:
-                return True
-        except ValueError:
-            return True
-    return not _SCHEDULED.isdisjoint(found.keys() - {props.DELAY_TIME_LEVEL})
 
 
 def is_prepared(found: dict[str, str]) -> bool:

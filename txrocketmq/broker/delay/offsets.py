@@ -1,0 +1,85 @@
+"""How far has each delay level been delivered?
+
+Stands for the table of ``ScheduleMessageService``, kept in ``delayOffset.json``. Crash story: a crash forgets at most the last period
+(`flushDelayOffsetInterval`), so its messages are delivered again; an orderly stop forgets nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from twisted.internet.defer import Deferred
+
+from txrocketmq.broker.config_files import PersistedTable
+from txrocketmq.codec.bodies import DelayOffsetSerializeWrapper, decode_body, encode_body
+from txrocketmq.config.schema import BrokerConfig
+from txrocketmq.interfaces import IConfigFiles
+from txrocketmq.model.topic import DataVersion
+
+FILE_NAME = "delayOffset.json"
+
+
+class DelayOffsets:
+    """The next logical offset to deliver, by level.
+
+    :ivar data_version: the table's version; goes up every so many deliveries (`delayOffsetUpdateVersionStep`).
+    """
+
+    def __init__(
+        self, config: BrokerConfig, files: IConfigFiles, now_ms: Callable[[], int]
+    ) -> None:
+        self._config = config
+        self._now_ms = now_ms
+        self._table: dict[int, int] = {}
+        self._is_changed = False
+        self._changes = 0
+        self.data_version = DataVersion(timestamp=now_ms())
+        self.file = PersistedTable(files, FILE_NAME, self.encode)
+
+    def load(self) -> None:
+        """Read ``delayOffset.json``.
+
+        :raises StoreError: neither the file nor its backup can be read.
+        """
+        wrapper = self.file.load(partial(decode_body, DelayOffsetSerializeWrapper))
+        if wrapper is None:
+            return
+        self._table = wrapper.offset_table or {}
+        if wrapper.data_version is not None:
+            self.data_version.assign(wrapper.data_version)
+
+    def get(self, level: int) -> int:
+        """The next offset of a level; 0 for one that had no message yet."""
+        return self._table.get(level, 0)
+
+    def put(self, level: int, offset: int) -> None:
+        """Everything below an offset was delivered."""
+        if self._table.get(level) == offset:
+            return
+        self._table[level] = offset
+        self._is_changed = True
+        self._changes += 1
+        if self._changes % max(1, self._config.delay_offset_update_version_step) == 0:
+            self.data_version.next(self._now_ms())
+
+    def items(self) -> list[tuple[int, int]]:
+        """Levels with their offsets."""
+        return sorted(self._table.items())
+
+    def save_if_changed(self) -> None:
+        """Save when something was delivered since the last time."""
+        if self._is_changed:
+            self._is_changed = False
+            self.file.changed()
+
+    def save(self) -> Deferred[None]:
+        """Save now; fires when it is on disk."""
+        self._is_changed = False
+        return self.file.save()
+
+    def encode(self) -> bytes:
+        """The table with its version, as it is kept and copied by slaves."""
+        return encode_body(
+            DelayOffsetSerializeWrapper(offset_table=self._table, data_version=self.data_version)
+        )

@@ -1,0 +1,1 @@
+"""Messages that a consumer could not use: retries and dead letters."""

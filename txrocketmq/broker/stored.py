@@ -1,0 +1,80 @@
+"""How does the broker itself read messages back, to put them elsewhere?
+
+Stands for the ``decodeMsgList`` of official services. Bodies stay as they are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar, cast
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from txrocketmq.codec.record import decode_record
+from txrocketmq.codec.storefiles import SIZE_FIELD
+from txrocketmq.errors import RecordError
+from txrocketmq.model.javahash import tags_code
+from txrocketmq.model.message import MessageExt, MessageRecord
+from txrocketmq.model.properties import format_properties
+from txrocketmq.store.results import GetMessageResult
+
+T = TypeVar("T")
+
+log = Logger()
+
+
+def stored_messages(found: GetMessageResult) -> Iterator[MessageExt | None]:
+    """The messages that a read found, in the order of ``found.queue_offsets``; None, and an error in the log, for one whose
+    body is not what was stored."""
+    for records in found.records:
+        position, end = 0, len(records)
+        while position < end:
+            try:
+                message, position = decode_record(records, position)
+            except RecordError as error:
+                log.error("a stored message cannot be read: {error}", error=error)
+                position += max(SIZE_FIELD.size, SIZE_FIELD.unpack_from(records, position)[0])
+                yield None
+            else:
+                yield message
+
+
+def copy_of(
+    message: MessageExt,
+    topic: str,
+    queue_id: int,
+    properties: bytes | dict[str, str],
+    *,
+    sys_flag: int | None = None,
+    reconsume_times: int | None = None,
+) -> MessageRecord:
+    """A message as it is put again somewhere else. Nobody waits for its flush: the original is still there.
+
+    :param properties: its property text, or what becomes of it.
+    :param sys_flag: another one than the original's.
+    :param reconsume_times: another number than the original's.
+    """
+    return MessageRecord(
+        topic=topic,
+        queue_id=queue_id,
+        body=message.body,
+        properties=properties if isinstance(properties, bytes) else format_properties(properties),
+        flag=message.flag,
+        sys_flag=message.sys_flag if sys_flag is None else sys_flag,
+        tags_code=tags_code(message.tags),
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        reconsume_times=message.reconsume_times if reconsume_times is None else reconsume_times,
+        wait_store_msg_ok=False,
+        keys=message.keys,
+        uniq_key=message.uniq_key,
+    )
+
+
+async def value_of(outcome: T | Deferred[T]) -> T:
+    """The value itself, or what the Deferred will give."""
+    if isinstance(outcome, Deferred):
+        return cast("T", await outcome)
+    return outcome

@@ -1,0 +1,1 @@
+"""Transactional messages: half messages, their outcomes, and asking producers for them."""

@@ -1,0 +1,120 @@
+"""How is it noted that a half message has its outcome?
+
+Stands for ``TransactionalOpBatchService`` and ``deletePrepareMessage``. Outcomes are gathered and put as one record for each half queue,
+every `transactionOpBatchInterval` or when they reach `transactionOpMsgMaxSize`.
+
+Crash story: outcomes that were gathered and not put are lost, and their producers are asked again; a committed message may then come
+twice. An orderly stop puts them all.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from txrocketmq.broker.stats import BrokerStats
+from txrocketmq.broker.transaction.records import SEPARATOR, done_record
+from txrocketmq.config.schema import BrokerConfig
+from txrocketmq.interfaces import IMessageStore
+from txrocketmq.model.message import Host
+
+
+class Outcomes:
+    """Half offsets that are done and not yet noted in the log."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: IMessageStore,
+        store_host: Host,
+        clock: IReactorTime,
+        stats: BrokerStats,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._store_host = store_host
+        self._clock = clock
+        self._stats = stats
+        # By half queue: the offsets in the order in which they came.
+        self._gathered: dict[int, dict[int, None]] = {}
+        self._sizes: dict[int, int] = {}
+        self._timer: IDelayedCall | None = None
+
+    def add(self, queue_id: int, half_offset: int) -> None:
+        """A half message has its outcome."""
+        gathered = self._gathered.setdefault(queue_id, {})
+        if half_offset in gathered:
+            return
+        gathered[half_offset] = None
+        size = self._sizes.get(queue_id, 0) + len(str(half_offset)) + len(SEPARATOR)
+        self._sizes[queue_id] = size
+        if size > self._config.transaction_op_msg_max_size:
+            self._put(queue_id)
+        if self._timer is None and self._gathered:
+            self._timer = self._clock.callLater(
+                max(0.0, self._config.transaction_op_batch_interval / 1000), self._time_is_up
+            )
+
+    def has(self, queue_id: int, half_offset: int) -> bool:
+        """Whether an outcome waits to be noted."""
+        return half_offset in self._gathered.get(queue_id, ())
+
+    def flush(self) -> bool:
+        """Note everything now; False when the store did not take it."""
+        done = [self._put(queue_id) for queue_id in tuple(self._gathered)]
+        return all(done)
+
+    def stop(self) -> None:
+        """Note everything and hold no timer any more; before the store stops."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.flush():
+            self._log.warn(
+                "outcomes of {count} transactions are not in the log: their producers will be asked again",
+                count=sum(map(len, self._gathered.values())),
+            )
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        if not self.flush():
+            self._timer = self._clock.callLater(1.0, self._time_is_up)
+
+    def _put(self, queue_id: int) -> bool:
+        """Note a queue's outcomes, in as many records as their size asks for."""
+        gathered = self._gathered[queue_id]
+        while gathered:
+            offsets: list[int] = []
+            size = 0
+            for offset in gathered:
+                if size >= self._config.transaction_op_msg_max_size and offsets:
+                    break
+                offsets.append(offset)
+                size += len(str(offset)) + len(SEPARATOR)
+            if not self._put_record(queue_id, offsets):
+                return False
+            self._sizes[queue_id] -= size
+            for offset in offsets:
+                del gathered[offset]
+        del self._gathered[queue_id], self._sizes[queue_id]
+        return True
+
+    def _put_record(self, queue_id: int, offsets: list[int]) -> bool:
+        body = "".join([f"{offset}{SEPARATOR}" for offset in offsets]).encode()
+        now_ms = int(self._clock.seconds() * 1000)
+        record = done_record(queue_id, body, self._store_host, now_ms)
+        outcome = self._store.put_message(record)
+        if isinstance(outcome, Deferred):
+            # It is in the log; nobody waits for more.
+            outcome.addErrback(lambda failure: None)
+            return True
+        if not outcome.is_ok:
+            self._log.warn(
+                "outcomes of transactions cannot be noted: {status}", status=outcome.status.name
+            )
+            return False
+        self._stats.of_topic(record.topic).count(outcome.wrote_bytes)
+        return True
