@@ -198,7 +198,8 @@ class MappedFileQueue:
             raise StoreError(f"{self.directory} cannot be cut at {offset}: it is being written")
         doomed = [file for file in self.files if file.base_offset > offset]
         self.files = [file for file in self.files if file.base_offset <= offset]
-        for file in doomed:
+        # The last one first: a crash in between must not leave a gap.
+        for file in reversed(doomed):
             self._disk.remove(file.path)
         if doomed:
             # Or a stale file might come back behind new records.
@@ -542,7 +543,7 @@ class MappedFileQueue:
             idle: Deferred[None] = Deferred()
             self._when_idle.append(idle)
             return idle.addCallback(lambda _: self.close())
-        for file in self._prepared:
+        for file in reversed(self._prepared):
             self._close_now(file)
             self._disk.remove(file.path)
         self._prepared = []

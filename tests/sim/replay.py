@@ -1,0 +1,37 @@
+"""How is one schedule run so that a failure can be understood? With its seed and what happened at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.sim.world import FIRST_ACTIONS, World
+from txrocketmq.testing.simdisk import Faults
+
+LINES = 40
+
+
+def replay(seed: int, actions: Mapping[str, int] = FIRST_ACTIONS) -> None:
+    """Run the schedule of a seed; a failure says how to see it again.
+
+    :param actions: the table that the seed belongs to.
+    """
+    world = World(seed, actions=actions)
+    try:
+        world.run()
+    except Exception as error:
+        story = "\n".join(world.history[-LINES:])
+        pytest.fail(
+            f"seed {seed}: {error}\nreplay it with: pytest tests/sim --seed {seed}\n{story}",
+            pytrace=not isinstance(error, AssertionError),
+        )
+
+
+def fails(seed: int, faults: Faults | None = None, **keys: object) -> bool:
+    """Whether the schedule of a seed breaks a promise."""
+    try:
+        World(seed, faults, **keys).run()
+    except Exception:
+        return True
+    return False
