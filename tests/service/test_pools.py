@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -31,6 +31,11 @@ class CallQueue:
             self._calls.append(lambda: function(*args, **kwargs))
             self._arrived.notify()
 
+    def run_all(self) -> None:
+        """Run what is there, and wait for nothing."""
+        while self._calls:
+            self._calls.popleft()()
+
     def run_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             with self._arrived:
@@ -42,6 +47,30 @@ class CallQueue:
 @pytest.fixture
 def reactor() -> CallQueue:
     return CallQueue()
+
+
+@pytest.fixture
+def make_pool(reactor: CallQueue) -> Iterator[Callable[..., BlockingPool]]:
+    """Makes pools that end with the test, however it ends: a thread that is left keeps the process from ending."""
+    pools: list[BlockingPool] = []
+
+    def make(name: str, threads: int, **options: int) -> BlockingPool:
+        pools.append(BlockingPool(reactor, name, threads, **options))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        stopped: list[object] = []
+        pool.stop().addCallback(stopped.append)
+        reactor.run_until(lambda stopped=stopped: bool(stopped))
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Jobs wait for it; opened at the end of the test at the latest."""
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 @pytest.mark.parametrize("make", [lambda: ImmediatePool(), lambda: ManualPool()])
@@ -76,9 +105,10 @@ def test_an_error_comes_back_as_a_failure(reactor: CallQueue) -> None:
     pool.stop()
 
 
-def test_more_than_the_bound_is_refused(reactor: CallQueue) -> None:
-    pool = BlockingPool(reactor, "read", 1, limit=2)
-    gate = threading.Event()
+def test_more_than_the_bound_is_refused(
+    reactor: CallQueue, make_pool: Callable[..., BlockingPool], gate: threading.Event
+) -> None:
+    pool = make_pool("read", 1, limit=2)
     done: list[object] = []
     for number in range(2):
         pool.submit(gate.wait, 30).addCallback(lambda _, number=number: done.append(number))
@@ -90,7 +120,6 @@ def test_more_than_the_bound_is_refused(reactor: CallQueue) -> None:
     reactor.run_until(lambda: len(done) == 2)
     pool.submit(int).addCallback(done.append)
     reactor.run_until(lambda: len(done) == 3)
-    pool.stop()
 
 
 def test_stop_waits_for_accepted_work_and_ends_the_threads(reactor: CallQueue) -> None:
@@ -111,6 +140,23 @@ def test_stop_waits_for_accepted_work_and_ends_the_threads(reactor: CallQueue) -
     reactor.run_until(lambda: len(stopped) == 2)
     assert stopped == [5, 5]
     assert threading.active_count() == before
+
+
+def test_the_end_of_one_job_does_not_end_a_pool_that_stops(
+    reactor: CallQueue, make_pool: Callable[..., BlockingPool], gate: threading.Event
+) -> None:
+    pool = make_pool("files", 2)
+    done: list[object] = []
+    pool.submit(gate.wait, 5).addCallback(done.append)
+    pool.submit(int).addCallback(done.append)
+    stopped: list[object] = []
+    pool.stop().addCallback(stopped.append)
+    reactor.run_until(lambda: done == [0])
+    reactor.run_all()
+    assert stopped == []
+    gate.set()
+    reactor.run_until(lambda: bool(stopped))
+    assert done == [0, True]
 
 
 def test_stopping_an_idle_pool_is_done_at_once(reactor: CallQueue) -> None:
