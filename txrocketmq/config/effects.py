@@ -81,6 +81,8 @@ AT_ONCE = frozenset(
             "useServerSideResetOffset",
         ),
         "consumerOffsetUpdateVersionStep",
+        # The stop.
+        *("enableShutdownGracefully", "shutdownWaitTimeSeconds"),
         # Sends and pulls.
         *("regionId", "traceOn", "startAcceptSendRequestTimeStamp", "maxMessageSize"),
         *("brokerFastFailureEnable", "waitTimeMillsInSendQueue", "osPageCacheBusyTimeOutMills"),
