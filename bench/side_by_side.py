@@ -43,21 +43,26 @@ class Bench:
         self._effort = cells.QUICK if options.quick else cells.FULL
         self._taken: dict[str, dict[str, list[cells.Figure]]] = {}
 
-    def run(self) -> list[figures.Line]:
-        """All cells that were asked for."""
+    def run(self) -> None:
+        """Measure all cells that were asked for; `lines` has the results, also after a failure."""
         wanted = self._options.cells
         if cells.START.key in wanted:
             self._measure_starts()
         loads = [cell for cell in cells.CELLS if cell.key in wanted]
         if loads or MEMORY_KEY in wanted:
             self._measure_loads(loads)
+
+    def lines(self) -> list[figures.Line]:
+        """What was measured on both sides."""
         rows = [row for cell in cells.CELLS for row in cell.rows]
         rows += [*cells.START.rows, cells.MEMORY]
-        return [
-            figures.Line(row, self._taken[row.key]["official"], self._taken[row.key]["ours"])
-            for row in rows
-            if row.key in self._taken
-        ]
+        lines = []
+        for row in rows:
+            taken = self._taken.get(row.key, {"official": [], "ours": []})
+            runs = min(map(len, taken.values()))
+            if runs:
+                lines.append(figures.Line(row, taken["official"][:runs], taken["ours"][:runs]))
+        return lines
 
     def _stage(self, pair: Pair, run: int) -> cells.Stage:
         return cells.Stage(self._puppet, pair, self._effort, os.cpu_count() or 1, run)
@@ -148,12 +153,14 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     directory = Path(tempfile.mkdtemp(prefix="txrocketmq-bench-", dir=options.directory))
     puppet = Puppet(JvmSlots(), OFFICIAL_LINE, options.serialize, flags=CLIENT_FLAGS)
+    bench = Bench(options, puppet, directory)
     try:
-        lines = Bench(options, puppet, directory).run()
+        bench.run()
     finally:
         puppet.close()
         shutil.rmtree(directory, ignore_errors=True)
-    print("\n".join(["", *figures.table(lines), "", *figures.failures(lines)]))
+        lines = bench.lines()
+        print("\n".join(["", *figures.table(lines), "", *figures.failures(lines)]))
     if options.is_whole:
         command = shlex.join(["python", "-m", "bench.side_by_side", *arguments])
         figures.write_page(lines, command, options.repeats)

@@ -8,6 +8,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -83,10 +84,16 @@ final class LoadConsumers {
         AtomicInteger taken = new AtomicInteger();
         CountDownLatch ready = new CountDownLatch(1);
         CountDownLatch done = new CountDownLatch(1);
-        DefaultMQPushConsumer consumer = consumer(args, ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, (messages, context) -> {
+        // What earlier runs sent is in the topic, too.
+        long run = System.nanoTime();
+        DefaultMQPushConsumer consumer = consumer(args, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, (messages, context) -> {
             long now = System.nanoTime();
             for (MessageExt message : messages) {
-                long due = ByteBuffer.wrap(message.getBody()).getLong();
+                ByteBuffer body = ByteBuffer.wrap(message.getBody());
+                if (body.getLong() != run) {
+                    continue;
+                }
+                long due = body.getLong();
                 if (due == 0) {
                     ready.countDown();
                 } else {
@@ -101,6 +108,7 @@ final class LoadConsumers {
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
+        AtomicReference<Throwable> failure = new AtomicReference<>();
         consumer.start();
         try {
             // The consumer has its queues once it gets what is sent now.
@@ -109,13 +117,20 @@ final class LoadConsumers {
                 if (System.nanoTime() > deadline) {
                     throw new IllegalStateException("the consumer gets nothing");
                 }
-                producer.send(new Message(args.text("topic"), new byte[args.integer("size")]));
+                producer.send(message(args, run, 0));
             }
             // Whatever else was sent to find that out has to pass first.
             Thread.sleep(1000);
-            sendAtRate(producer, args, warmUp + count, gapNanos);
+            long due = System.nanoTime();
+            for (int number = 0; number < warmUp + count; number++) {
+                due += gapNanos;
+                for (long wait = due - System.nanoTime(); wait > 0; wait = due - System.nanoTime()) {
+                    LockSupport.parkNanos(wait);
+                }
+                producer.send(message(args, run, due), new Sent(failure));
+            }
             if (!done.await(args.number("timeout_ms"), TimeUnit.MILLISECONDS)) {
-                throw new IllegalStateException(taken.get() + " of " + (warmUp + count) + " messages came");
+                throw new IllegalStateException(taken.get() + " of " + (warmUp + count) + " messages came", failure.get());
             }
         } finally {
             consumer.shutdown();
@@ -124,26 +139,22 @@ final class LoadConsumers {
         return micros;
     }
 
-    private static void sendAtRate(DefaultMQProducer producer, Args args, int count, long gapNanos) throws Exception {
-        long due = System.nanoTime();
-        for (int number = 0; number < count; number++) {
-            due += gapNanos;
-            for (long wait = due - System.nanoTime(); wait > 0; wait = due - System.nanoTime()) {
-                LockSupport.parkNanos(wait);
-            }
-            byte[] body = new byte[args.integer("size")];
-            ByteBuffer.wrap(body).putLong(due);
-            producer.send(new Message(args.text("topic"), body), new SendCallback() {
-                @Override
-                public void onSuccess(SendResult sent) {
-                    // the consumer tells
-                }
+    private static Message message(Args args, long run, long due) {
+        byte[] body = new byte[args.integer("size")];
+        ByteBuffer.wrap(body).putLong(run).putLong(due);
+        return new Message(args.text("topic"), body);
+    }
 
-                @Override
-                public void onException(Throwable problem) {
-                    throw new IllegalStateException("a send failed", problem);
-                }
-            });
+    /** What comes of a send: the consumer tells, but for a failure. */
+    private record Sent(AtomicReference<Throwable> failure) implements SendCallback {
+        @Override
+        public void onSuccess(SendResult sent) {
+            // the consumer tells
+        }
+
+        @Override
+        public void onException(Throwable problem) {
+            failure.compareAndSet(null, problem);
         }
     }
 }
