@@ -88,6 +88,7 @@ _LONG = Struct(">q")
 _HOST_V4 = Struct(">4si")
 _HOST_V6 = Struct(">16si")
 _BATCH_HEAD = Struct(">iiiii")
+_read_batch_head = Struct(">12xii").unpack_from
 # By the two host bits of the sysFlag: everything before the body.
 _HEADS = {
     0: Struct(">iiiiiqqiq8sq8siqi"),
@@ -516,12 +517,14 @@ def split_batch(body: Buffer) -> list[BatchItem]:
 
     :raises RecordError: an item runs over the body's end; names its number.
     """
+    if body.__class__ is not bytes:
+        body = bytes(body)
     items: list[BatchItem] = []
     pos, end = 0, len(body)
     while pos < end:
         if end - pos < BATCH_ITEM_OVERHEAD_BYTES:
             raise RecordError(f"batch item {len(items)}: {end - pos} bytes left")
-        _, _, _, flag, body_size = _BATCH_HEAD.unpack_from(body, pos)
+        flag, body_size = _read_batch_head(body, pos)
         start = pos + _BATCH_HEAD.size
         body_end = start + body_size
         if body_size < 0 or body_end + 2 > end:
@@ -532,7 +535,7 @@ def split_batch(body: Buffer) -> list[BatchItem]:
             raise RecordError(
                 f"batch item {len(items)}: properties of {properties_size} bytes do not fit"
             )
-        items.append((flag, bytes(body[start:body_end]), bytes(body[body_end + 2 : pos])))
+        items.append((flag, body[start:body_end], body[body_end + 2 : pos]))
     return items
 
 
