@@ -184,11 +184,15 @@ class BrokerRole:
         self._disk.close()
 
     async def _send_clients_away(self) -> None:
-        """Leave the routes, then tell askers to go elsewhere; with `enableShutdownGracefully` give them time to do so."""
+        """Leave the routes; with `enableShutdownGracefully` tell askers to go elsewhere, and give them time to do so.
+
+        Never without that time: a 5.4.0 client that is sent away reconnects at once, and when the port is closed by then
+        its consumer forgets the queue for two minutes.
+        """
         await self._core.leave()
-        for dispatcher in self._dispatchers:
-            dispatcher.going_away = True
         if self._network.enable_shutdown_gracefully:
+            for dispatcher in self._dispatchers:
+                dispatcher.going_away = True
             waiting: Deferred[None] = Deferred()
             self._reactor.callLater(
                 self._network.shutdown_wait_time_seconds, waiting.callback, None
