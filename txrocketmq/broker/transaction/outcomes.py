@@ -52,7 +52,7 @@ class Outcomes:
         size = self._sizes.get(queue_id, 0) + len(str(half_offset)) + len(SEPARATOR)
         self._sizes[queue_id] = size
         if size > self._config.transaction_op_msg_max_size:
-            self._put(queue_id)
+            self._put_some(queue_id)
         if self._timer is None and self._gathered:
             self._timer = self._clock.callLater(
                 max(0.0, self._config.transaction_op_batch_interval / 1000), self._time_is_up
@@ -84,22 +84,29 @@ class Outcomes:
             self._timer = self._clock.callLater(1.0, self._time_is_up)
 
     def _put(self, queue_id: int) -> bool:
-        """Note a queue's outcomes, in as many records as their size asks for."""
-        gathered = self._gathered[queue_id]
-        while gathered:
-            offsets: list[int] = []
-            size = 0
-            for offset in gathered:
-                if size >= self._config.transaction_op_msg_max_size and offsets:
-                    break
-                offsets.append(offset)
-                size += len(str(offset)) + len(SEPARATOR)
-            if not self._put_record(queue_id, offsets):
+        """Note all outcomes of a queue, in as many records as their size asks for."""
+        while queue_id in self._gathered:
+            if not self._put_some(queue_id):
                 return False
-            self._sizes[queue_id] -= size
-            for offset in offsets:
-                del gathered[offset]
-        del self._gathered[queue_id], self._sizes[queue_id]
+        return True
+
+    def _put_some(self, queue_id: int) -> bool:
+        """Note as many outcomes of a queue as go into one record."""
+        gathered = self._gathered[queue_id]
+        offsets: list[int] = []
+        size = 0
+        for offset in gathered:
+            if offsets and size >= self._config.transaction_op_msg_max_size:
+                break
+            offsets.append(offset)
+            size += len(str(offset)) + len(SEPARATOR)
+        if not self._put_record(queue_id, offsets):
+            return False
+        self._sizes[queue_id] -= size
+        for offset in offsets:
+            del gathered[offset]
+        if not gathered:
+            del self._gathered[queue_id], self._sizes[queue_id]
         return True
 
     def _put_record(self, queue_id: int, offsets: list[int]) -> bool:
