@@ -14,6 +14,7 @@ from txrocketmq.codec.record import encode_batch
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.names import SCHEDULE_TOPIC
+from txrocketmq.testing.pools import ManualPool
 
 START_MS = START_S * 1000
 FIRST_LOOK_S = 1.0
@@ -384,3 +385,27 @@ def test_delivery_counts_as_put_and_as_got_by_the_delay_group(
     assert stats.of_group(SCHEDULE_TOPIC, "SCHEDULE_CONSUMER").messages == 1
     answer = peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
     assert json.loads(answer.body)["table"]["scheduleMessageOffset_2"] == "1,1"
+
+
+def test_messages_that_the_device_has_to_be_asked_for_come_all_the_same() -> None:
+    broker = SmallBroker(mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=400)
+    peer = broker.connect()
+    wanted = [b"%d" % number for number in range(100)]
+    for body in wanted:
+        send_delayed(peer, 2, body)
+    broker = broker.restarted(mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=400)
+    for folder in ("commitlog", f"consumequeue/{SCHEDULE_TOPIC}/1"):
+        names = broker.disk.listdir(f"{ROOT}/{folder}")
+        assert len(names) > 3
+        broker.disk.cold.update(f"{ROOT}/{folder}/{name}" for name in names)
+    pool = ManualPool()
+    for owner in (broker.store.reader, broker.core.upkeep):
+        owner._pool = pool  # type: ignore[attr-defined]
+    broker.clock.advance(5.1)
+    assert broker.store.max_offset("TopicA", 0) == 0
+    while pool.pending:
+        pool.run()
+        broker.clock.advance(0)
+    broker.disk.cold.clear()
+    assert bodies(broker.connect()) == wanted
+    broker.stop()

@@ -651,3 +651,12 @@ def test_a_damaged_table_of_figures_does_not_stop_the_start() -> None:
     again = SmallBroker(broker.disk, broker.clock)
     assert open_count(again) == 0
     again.stop()
+
+
+def test_an_outcome_that_comes_while_the_broker_stops_is_noted_at_once(
+    producer: Producer, peer: Peer
+) -> None:
+    half = producer.send()
+    producer.broker.core.transactions.stop()
+    producer.end(half, COMMIT)
+    assert bodies(peer, NOTES) == [b"0,"]

@@ -58,6 +58,8 @@ from txrocketmq.store.results import GetMessageResult, PutMessageResult
 HALVES_AT_ONCE = 32
 MESSAGES_OF_A_TURN = 64
 """Half messages that are looked at before others have their turn."""
+READS_OF_A_TURN = 8
+"""Reads of notes before others have their turn."""
 
 GIVEN_UP_QUEUES = 1
 
@@ -240,8 +242,12 @@ class Round:
         verdict = self._verdict(message)
         if verdict is Verdict.WAIT:
             return False
+        reads = 0
         while self._notes.has_more:
             await self._notes.read()
+            reads += 1
+            if reads % READS_OF_A_TURN == 0:
+                await self._checks.pause()
         if not self._checks.is_running:
             return False
         if self._is_done(message):

@@ -42,6 +42,7 @@ class Outcomes:
         self._gathered: dict[int, dict[int, None]] = {}
         self._sizes: dict[int, int] = {}
         self._timer: IDelayedCall | None = None
+        self._is_stopped = False
 
     def add(self, queue_id: int, half_offset: int) -> None:
         """A half message has its outcome."""
@@ -51,6 +52,10 @@ class Outcomes:
         gathered[half_offset] = None
         size = self._sizes.get(queue_id, 0) + len(str(half_offset)) + len(SEPARATOR)
         self._sizes[queue_id] = size
+        if self._is_stopped:
+            # A request that was under way when the broker was told to stop.
+            self._put(queue_id)
+            return
         if size > self._config.transaction_op_msg_max_size:
             self._put_some(queue_id)
         if self._timer is None and self._gathered:
@@ -68,7 +73,8 @@ class Outcomes:
         return all(done)
 
     def stop(self) -> None:
-        """Note everything and hold no timer any more; before the store stops."""
+        """Note everything, and from now on each outcome at once; before the store stops."""
+        self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
