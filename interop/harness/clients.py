@@ -289,6 +289,15 @@ class Admin:
         found = self._ask("read_topics", topics=list(topics), timeout_ms=PATIENCE_MS)
         return {topic: [Row(*row) for row in rows] for topic, rows in found.items()}
 
+    def consume_offsets(self, group: str) -> list[tuple[str, str, int, int, int]]:
+        """Topic, broker, queue, the broker's next offset and the group's, of all queues that the group has a position in."""
+        rows = self._ask("consume_offsets", group=group)
+        return [(topic, broker, queue, end, at) for topic, broker, queue, end, at in rows]
+
+    def wait_key(self, topic: str, key: str) -> None:
+        """Wait until the index has a message with that key."""
+        assert self._ask("wait_key", topic=topic, key=key, timeout_ms=PATIENCE_MS), f"no {key}"
+
     def consumer_ids(self, group: str) -> list[str]:
         """Client ids of a group's live members."""
         ids: list[str] = self._ask("consumer_ids", group=group)

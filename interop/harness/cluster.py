@@ -93,6 +93,11 @@ class Cluster(abc.ABC):
         """Where the broker listens."""
         return f"127.0.0.1:{self._broker_ports.listen}"
 
+    @property
+    def homes(self) -> list[str]:
+        """Directories that servers may name in what they say of themselves."""
+        return [str(self.home)]
+
     def __enter__(self) -> Cluster:
         try:
             self.start()
@@ -280,6 +285,11 @@ class OfficialCluster(Cluster):
         if self.line.startswith("4."):
             del keys["bindAddress"]  # that line listens on all addresses
         return keys
+
+    @property
+    def homes(self) -> list[str]:
+        """Directories that servers may name in what they say of themselves."""
+        return [*super().homes, *([] if self._host is None else [self._host.home])]
 
     def _hosted(self) -> Puppet:
         if self._host is None:

@@ -8,7 +8,7 @@ import pytest
 
 from interop.harness.mqadmin_text import Masks, compare, parse
 
-MASKS = Masks({"127.0.0.1:10911": "<broker>"}, re.compile("TPS|RT$"))
+MASKS = Masks({r"127\.0\.0\.1:10911": "<broker>"}, re.compile("TPS|RT$"))
 
 TABLE = """\
 #Broker Name                      #QID  #Min Offset           #Last Updated
@@ -66,7 +66,7 @@ def test_a_missing_row_and_one_too_many_count_all_their_fields() -> None:
 def test_json_members_are_named_by_their_path() -> None:
     text = '{\n\t"brokerDatas":[\n\t\t{\n\t\t\t"brokerAddrs":{\n\t\t\t\t0:"127.0.0.1:10911"\n\t\t\t}\n\t\t}\n\t],\n\t"perm":6\n}'
     assert parse(text, MASKS) == [
-        (("brokerDatas.$.brokerAddrs.0", "<broker>"),),
+        (("brokerDatas.item.brokerAddrs.0", "<broker>"),),
         (("perm", "6"),),
     ]
 

@@ -41,6 +41,7 @@ final class Admin {
         operations.put("admin.view", args ->
             message(admin(args).viewMessage(args.text("topic"), args.text("id"))));
         operations.put("admin.query", this::query);
+        operations.put("admin.wait_key", args -> await(args, () -> !query(args).isEmpty()));
         operations.put("admin.consumer_ids", this::consumerIds);
         operations.put("admin.topic_stats", this::topicStats);
         operations.put("admin.consume_offsets", this::consumeOffsets);
@@ -166,7 +167,7 @@ final class Admin {
         return await(args, () -> !routeBrokers(admin(args), args.text("topic")).isEmpty());
     }
 
-    private Object query(Args args) throws Exception {
+    private List<Object> query(Args args) throws Exception {
         var found = admin(args).queryMessage(args.text("topic"), args.text("key"), args.integer("max", 64),
             args.number("begin_ms", 0), args.number("end_ms", Long.MAX_VALUE));
         List<Object> messages = new ArrayList<>();
