@@ -160,6 +160,7 @@ class SmallBroker:
         *,
         memory_bytes: int = 1 << 30,
         more_sections: tuple[object, ...] = (),
+        client: Any = None,
         **settings: Any,
     ) -> None:
         self.disk = disk or MemoryDisk()
@@ -196,7 +197,7 @@ class SmallBroker:
             read_pool=pool,
             memory_bytes=memory_bytes,
         )
-        self.client = FakeClient()
+        self.client = client or FakeClient()
         self.kept: dict[str, str] = {}
         self.core = BrokerCore(
             self.config,
