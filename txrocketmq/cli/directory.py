@@ -20,6 +20,8 @@ from txrocketmq.model.route import QueueData, TopicRouteData
 #: Queues that a new topic gets when the sender asks for it (official client default).
 NEW_TOPIC_QUEUES = 4
 TIMEOUT_MS = 3000
+MAX_QUEUES = 65_536
+"""Queues of one topic on one broker; a route that names more is not believed."""
 
 
 @attrs.frozen(order=True)
@@ -102,9 +104,18 @@ class Directory:
         answer = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
+        servers = "; ".join(self._servers)
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.code, answer.remark, "; ".join(self._servers))
-        return decode_body(TopicRouteData, answer.body)
+            raise BrokerError(answer.code, answer.remark, servers)
+        route = decode_body(TopicRouteData, answer.body)
+        for queue in route.queue_datas:
+            count = max(queue.read_queue_nums, queue.write_queue_nums)
+            if count > MAX_QUEUES:
+                raise MQClientError(
+                    f"name server {servers} says that topic {topic} has {count} queues at broker "
+                    f"{queue.broker_name}; at most {MAX_QUEUES} are believed"
+                )
+        return route
 
     async def _ask(self, code: int, header: object | None) -> RemotingCommand:
         """The first answer that any server gives.

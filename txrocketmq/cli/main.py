@@ -44,7 +44,7 @@ def send(topic: str, text: str, namesrv: str, tag: str | None, keys: tuple[str, 
     message = Outgoing(topic, text.encode("utf-8", "surrogateescape"), tag, " ".join(keys) or None)
 
     async def work(reactor: Any, client: Any, directory: Any) -> int:
-        click.echo(await send_message(reactor, client, directory, message))
+        click.echo(session.one_line(await send_message(reactor, client, directory, message)))
         return 0
 
     sys.exit(session.run(namesrv, work))
@@ -69,7 +69,7 @@ def tail(topic: str, namesrv: str, from_start: bool, count: int | None) -> None:
             directory,
             topic,
             show=click.echo,
-            note=lambda line: click.echo(line, err=True),
+            note=lambda line: click.echo(session.one_line(line), err=True),
             from_start=from_start,
             count=count,
         )

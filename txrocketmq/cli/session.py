@@ -46,8 +46,14 @@ def run(namesrv: str, work: Work, *, when_interrupted: int = INTERRUPTED) -> int
 
 def complain(error: object) -> int:
     """One line on stderr; the exit code for it."""
-    sys.stderr.write(f"txrocketmq: {error}\n")
+    sys.stderr.write(f"txrocketmq: {one_line(str(error))}\n")
     return FAILED
+
+
+def one_line(text: str) -> str:
+    """A text that came from elsewhere, fit for a terminal: one line, what cannot be printed in its escaped form."""
+    words = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
 
 
 class _Run:

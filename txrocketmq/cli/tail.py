@@ -14,6 +14,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from txrocketmq.cli.directory import Directory, NoSuchTopicError, Queue
+from txrocketmq.cli.session import one_line
 from txrocketmq.codec.compress import decompress_body
 from txrocketmq.codec.headers import (
     GetMaxOffsetRequestHeader,
@@ -40,6 +41,8 @@ WAIT_FOR_TOPIC_S = 1.0
 REFRESH_S = 10.0
 #: Seconds before a broker that failed is asked again.
 RETRY_S = 2.0
+#: A pull that brings nothing is meant to be held by the broker; one that was not is repeated only after this many seconds.
+PAUSE_S = 0.5
 
 _FLAGS = pull_sys_flag(commit_offset=False, suspend=True, subscription=True)
 
@@ -132,8 +135,12 @@ class Tail:
             try:
                 if offset is None:
                     offset = await self._first_offset(queue, from_start)
-                offset = await self._pull(queue, offset)
+                begun = self._reactor.seconds()
+                following = await self._pull(queue, offset)
                 is_away = False
+                if following == offset and self._reactor.seconds() - begun < PAUSE_S:
+                    await deferLater(self._reactor, PAUSE_S)
+                offset = following
             except RemotingError as error:
                 if not is_away:
                     self._note(f"{queue.text} cannot be read for now: {error}")
@@ -218,12 +225,12 @@ def format_message(broker_name: str, message: MessageExt) -> str:
     stored = datetime.fromtimestamp(message.store_timestamp / 1000)
     parts = [
         stored.isoformat(" ", "milliseconds"),
-        f"{broker_name}/{message.queue_id}/{message.queue_offset}",
+        f"{one_line(broker_name)}/{message.queue_id}/{message.queue_offset}",
     ]
     if message.tags:
-        parts.append(f"tag={message.tags}")
+        parts.append(f"tag={one_line(message.tags)}")
     if message.keys:
-        parts.append(f"keys={message.keys}")
+        parts.append(f"keys={one_line(message.keys)}")
     return " ".join([*parts, _text(message)])
 
 

@@ -19,7 +19,18 @@ MAX_FRAME_BYTES = 16777216
 _PREFIX_BYTES = 4
 _MIN_FRAME_BYTES = 4  # the word with serialize type and header length
 _read_length = Struct(">i").unpack_from
-_HTTP_WORDS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"CONN", b"PATC", b"PRI ")
+_HTTP_WORDS = (
+    b"GET ",
+    b"POST",
+    b"PUT ",
+    b"HEAD",
+    b"DELE",
+    b"OPTI",
+    b"CONN",
+    b"PATC",
+    b"PRI ",
+    b"HTTP",
+)
 
 
 class FrameSplitter:
