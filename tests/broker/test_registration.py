@@ -181,6 +181,37 @@ def test_a_large_table_is_not_sent_for_one_topic_when_the_name_server_holds_the_
     assert {"One", "Two", "TBW102"} <= desk.table_of(desk.client.asked[4]).keys()
 
 
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "in parts"])
+def test_a_large_table_is_not_sent_again_at_each_period(split: bool) -> None:
+    desk = Desk(split_registration_size=5, enable_split_registration=split)
+    held: dict[str, bytes] = {}
+
+    def answer(asked: Asked) -> None:
+        if asked.command.code == REGISTER:
+            body = decode_register_broker(
+                asked.command.body, compressed=False, version=CURRENT_VERSION
+            )
+            held[asked.address] = encode_body(body.topic_config_serialize_wrapper.data_version)
+            asked.answer(header=RegisterBrokerResponseHeader())
+        else:
+            changed = asked.command.body != held.get(asked.address)
+            header = QueryDataVersionResponseHeader(changed=changed)
+            asked.answer(header=header, body=held.get(asked.address, b""))
+
+    desk.client.behaviour[A] = desk.client.behaviour[B] = answer
+    desk.registration.start()
+    assert {asked.command.code for asked in desk.client.asked} == {REGISTER}
+    desk.client.asked.clear()
+    desk.clock.pump([1] * 100)
+    assert {asked.command.code for asked in desk.client.asked} == {QUERY}
+    # One that was restarted gets everything.
+    del held[A]
+    desk.client.asked.clear()
+    desk.clock.pump([1] * 30)
+    sent = {asked.address for asked in desk.client.asked if asked.command.code == REGISTER}
+    assert sent == {A}
+
+
 def test_without_force_a_name_server_that_knows_the_version_is_left_alone() -> None:
     desk = Desk(A, force_register=False)
     desk.answer_all()

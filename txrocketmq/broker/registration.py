@@ -6,8 +6,8 @@ Stands for the registration half of ``BrokerController`` and for ``BrokerOuterAP
                                       |--no answer---> idle, retry soon, then ever later, five seconds at most
       a change while asking is announced when the answer came; a dead name server delays nobody else
 
-A large table is not sent whole for each new topic: a name server that still holds the version last announced to it gets the changed
-topics alone, one that does not (it was restarted) gets everything.
+A large table is not sent whole for each new topic, nor at each period: a name server that still holds the version last announced to it
+gets the changed topics alone, or nothing, one that does not (it was restarted) gets everything.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Registration:
             SHORTEST_PERIOD_MS, min(self._config.register_name_server_period, LONGEST_PERIOD_MS)
         )
         self._period_call = self._clock.callLater(period_ms / 1000, self._period)
-        self.register_all(self._config.force_register)
+        self.register_all(self._config.force_register and not self._is_large())
 
     def _announce_changes(self) -> None:
         self._change_call = None
@@ -230,14 +230,20 @@ class Registration:
             for name in changed:
                 await self._register_topic(server, name)
             return
-        is_large = len(self._topics) > config.split_registration_size
-        if changed and is_large and server.announced is not None:
+        if changed and self._is_large() and server.announced is not None:
             if await self._query_version(server) == server.announced:
                 await self._register(server, self._some(changed))
                 return
-        elif not force and await self._query_version(server) == self._topics.data_version:
-            return
+        elif not force:
+            known = await self._query_version(server)
+            # Parts of a split table count the version up, for each name server by itself.
+            is_whole = known is not None and known == server.announced and not changed
+            if is_whole or known == self._topics.data_version:
+                return
         await self._register_table(server)
+
+    def _is_large(self) -> bool:
+        return len(self._topics) > self._config.split_registration_size
 
     async def _register_table(self, server: NameServer) -> None:
         config = self._config
