@@ -24,15 +24,17 @@ STEP_S = 0.001
 class Wire(StringTransport):
     """One end of a connection."""
 
-    def __init__(self, clock: Clock, host: IPv4Address, peer: IPv4Address) -> None:
+    def __init__(self, network: Network, host: IPv4Address, peer: IPv4Address) -> None:
         super().__init__(host, peer)
-        self._clock = clock
+        self._clock = network.clock
+        self._sent_bytes = network.sent_bytes
         self.other: Wire | None = None
         self.protocol: Any = None
         self.is_up = True
 
     def write(self, data: bytes) -> None:
         if self.is_up:
+            self._sent_bytes.append(len(data))
             self._clock.callLater(LATENCY_S, self._deliver, bytes(data))
 
     def writeSequence(self, data: Any) -> None:
@@ -66,12 +68,17 @@ class Wire(StringTransport):
 
 
 class Network:
-    """Who listens where, and which connections there are."""
+    """Who listens where, and which connections there are.
+
+    :ivar connects: addresses that were connected to, in order.
+    :ivar sent_bytes: sizes of all that was written, frame by frame.
+    """
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.clock.advance(1_700_000_000)
         self.connects: list[str] = []
+        self.sent_bytes: list[int] = []
         self._factories: dict[str, Any] = {}
         self._wires: dict[str, list[Wire]] = {}
         self._blocked: set[str] = set()
@@ -105,7 +112,7 @@ class Network:
         host, port = address.split(":")
         here = IPv4Address("TCP", "192.0.2.200", self._ports)
         there = IPv4Address("TCP", host, int(port))
-        client, server = Wire(self.clock, here, there), Wire(self.clock, there, here)
+        client, server = Wire(self, here, there), Wire(self, there, here)
         client.other, server.other = server, client
         self._wires.setdefault(address, []).append(server)
         for wire, maker, peer in (

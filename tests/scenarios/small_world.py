@@ -169,6 +169,20 @@ class Sender:
             self._network.run(every_s)
 
 
+def ask(
+    network: Network,
+    client: RemotingClient,
+    address: str,
+    code: RequestCode,
+    header: object | None = None,
+) -> RemotingCommand:
+    """Ask a server, and let time go by until it has answered."""
+    answers: list[RemotingCommand] = []
+    client.request(address, int(code), header, b"", 3000).addCallback(answers.append)
+    run_until(network, lambda: bool(answers), 4)
+    return answers[0]
+
+
 def run_until(network: Network, wanted: Callable[[], bool], limit_s: float) -> float:
     """Let time go by until something is so; how long it took. AssertionError when it is not in time."""
     began_s = network.clock.seconds()
