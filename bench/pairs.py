@@ -121,6 +121,14 @@ class Pair:
         self._spawn("broker")
         return begin
 
+    def start_name_server(self) -> None:
+        """Execute the name server alone, and wait until it takes connections.
+
+        :raises PairFailed: it does not in time.
+        """
+        self._spawn("namesrv")
+        self._wait_listening("namesrv", time.monotonic() + START_TIMEOUT_S)
+
     def stop_broker(self) -> None:
         """End the broker in good order."""
         self._end("broker")
@@ -131,12 +139,16 @@ class Pair:
         :raises PairFailed: they do not in time.
         """
         deadline = time.monotonic() + START_TIMEOUT_S
-        for role, block in zip(("namesrv", "broker"), self._blocks, strict=True):
-            while not ports.accepts_connections(block.listen):
-                code = self._processes[role].poll()
-                if code is not None or time.monotonic() > deadline:
-                    raise PairFailed(f"{self.name} {role} does not listen ({code})\n{self.logs()}")
-                time.sleep(0.05)
+        for role in ("namesrv", "broker"):
+            self._wait_listening(role, deadline)
+
+    def _wait_listening(self, role: str, deadline: float) -> None:
+        block = self._blocks[("namesrv", "broker").index(role)]
+        while not ports.accepts_connections(block.listen):
+            code = self._processes[role].poll()
+            if code is not None or time.monotonic() > deadline:
+                raise PairFailed(f"{self.name} {role} does not listen ({code})\n{self.logs()}")
+            time.sleep(0.05)
 
     def freeze(self) -> None:
         """Stop both processes where they are."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from name_server import World, register, topics
+from twisted.logger import formatEvent, globalLogPublisher
 
 from txrocketmq.codec.headers import GetRouteInfoRequestHeader, UnRegisterBrokerRequestHeader
 from txrocketmq.model.codes import RequestCode
@@ -260,3 +261,26 @@ def test_a_hundred_links_that_close_together_leave_the_others_routes():
     assert set(table.brokers()) == {"stays"}
     assert set(table.topics()) == set(big)
     assert route(world, "shared") is None
+
+
+def test_brokers_that_come_together_are_one_log_entry():
+    world = World()
+    entries: list[str] = []
+
+    def note(event: dict[str, Any]) -> None:
+        entries.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(note)
+    try:
+        for number in range(3):
+            register(world.connect(), name=f"b-{number}", address=f"192.0.2.{number}:10911")
+        world.pass_seconds(1)
+    finally:
+        globalLogPublisher.removeObserver(note)
+    came = [entry for entry in entries if "registered" in entry]
+    assert came == [
+        "\n".join(
+            f"broker b-{number} id 0 at 192.0.2.{number}:10911 of DefaultCluster registered"
+            for number in range(3)
+        )
+    ]

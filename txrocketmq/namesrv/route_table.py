@@ -33,14 +33,18 @@ from txrocketmq.namesrv.topic_queues import TopicQueues
 class RouteTable:
     """Clusters, broker names, topics and the brokers alive.
 
+    :param report: takes one line about each broker that came or went.
     :param first_member_changed: told when another member of a replica group has the smallest id.
     """
 
     _log = Logger()
 
     def __init__(
-        self, first_member_changed: Callable[[FirstMember], object] = lambda change: None
+        self,
+        report: Callable[[str], object],
+        first_member_changed: Callable[[FirstMember], object] = lambda change: None,
     ) -> None:
+        self._report = report
         self.drop_topics_not_named = False
         """Whether topics that a registration no longer names are taken out (``deleteTopicWithBrokerRegistration``)."""
         self._first_member_changed = first_member_changed
@@ -119,16 +123,24 @@ class RouteTable:
         is_changed = is_first or self.is_changed(r.cluster, r.address, r.version)
         # A slave in the master's place serves readers only.
         wiped = PERM_WRITE if stands_in and r.acting_master else 0
-        for topic, config in r.topics.items():
-            if is_changed or r.broker_name not in self._queues.of_topic(topic):
-                queue = QueueData(
-                    broker_name=r.broker_name,
-                    perm=config.perm & ~wiped,
-                    read_queue_nums=config.read_queue_nums,
-                    topic_sys_flag=config.topic_sys_flag,
-                    write_queue_nums=config.write_queue_nums,
+        name = r.broker_name
+        self._queues.put_all(
+            name,
+            [
+                (
+                    topic,
+                    QueueData(
+                        broker_name=name,
+                        perm=config.perm & ~wiped,
+                        read_queue_nums=config.read_queue_nums,
+                        topic_sys_flag=config.topic_sys_flag,
+                        write_queue_nums=config.write_queue_nums,
+                    ),
                 )
-                self._queues.put(topic, r.broker_name, queue)
+                for topic, config in r.topics.items()
+                if is_changed or name not in self._queues.of_topic(topic)
+            ],
+        )
         if is_changed:
             for topic, mapping in r.mappings.items():
                 self._mappings.setdefault(topic, {})[mapping.bname or r.broker_name] = mapping
@@ -136,12 +148,8 @@ class RouteTable:
     def _take_sign_of_life(self, r: Registration, now_ms: int) -> None:
         key = (r.cluster, r.address)
         if key not in self._live:
-            self._log.info(
-                "broker {name} id {id} at {address} of {cluster} registered",
-                name=r.broker_name,
-                id=r.broker_id,
-                address=r.address,
-                cluster=r.cluster,
+            self._report(
+                f"broker {r.broker_name} id {r.broker_id} at {r.address} of {r.cluster} registered"
             )
         expiry_ms = DEFAULT_EXPIRY_MS if r.expiry_ms is None else r.expiry_ms
         self._live[key] = LiveBroker(
@@ -196,12 +204,7 @@ class RouteTable:
         else:
             self._forget_broker_name(cluster, broker_name)
         if was_live:
-            self._log.info(
-                "broker {name} at {address} of {cluster} is gone",
-                name=broker_name,
-                address=address,
-                cluster=cluster,
-            )
+            self._report(f"broker {broker_name} at {address} of {cluster} is gone")
 
     def remove_link(self, link: object) -> None:
         """Take the brokers out that registered on a connection which is no more."""

@@ -31,6 +31,35 @@ from txrocketmq.remoting.dispatch import Dispatcher
 FIRST_SCAN_S = 5.0
 
 
+class TurnReport:
+    """Logs lines, all of one turn of the reactor together: a thousand brokers that come at once are one entry.
+
+    An entry costs as much as the registration of a broker.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._lines: list[str] = []
+        self._call: IDelayedCall | None = None
+
+    def add(self, line: str) -> None:
+        """Take a line."""
+        self._lines.append(line)
+        if self._call is None:
+            self._call = self._clock.callLater(0, self.flush)
+
+    def flush(self) -> None:
+        """Log what there is now."""
+        call, self._call = self._call, None
+        if call is not None and call.active():
+            call.cancel()
+        if self._lines:
+            lines, self._lines = self._lines, []
+            self._log.info("{lines}", lines="\n".join(lines))
+
+
 @implementer(IConnectionListener)
 class NameServer:
     """One name server without its port.
@@ -62,7 +91,8 @@ class NameServer:
         self._config = config
         self._clock = clock
         self._scan: IDelayedCall | None = None
-        self.table = RouteTable(FirstMemberNotices(config, client).send)
+        self._report = TurnReport(clock)
+        self.table = RouteTable(self._report.add, FirstMemberNotices(config, client).send)
         self.kv = KVConfig(files, file_name)
         configuration = RunTimeConfiguration(
             sections or (config,),
@@ -89,7 +119,8 @@ class NameServer:
         self._scan = self._clock.callLater(FIRST_SCAN_S, self._drop_silent_brokers)
 
     def stop(self) -> None:
-        """Stop looking."""
+        """Stop looking, say what is left to say."""
+        self._report.flush()
         if self._scan is not None and self._scan.active():
             self._scan.cancel()
         self._scan = None

@@ -22,8 +22,21 @@ class TopicQueues:
 
     def put(self, topic: str, broker_name: str, queue: QueueData) -> None:
         """Set what a broker name has of a topic."""
-        self._by_topic.setdefault(topic, {})[broker_name] = queue
-        self._topics_of.setdefault(broker_name, {})[topic] = None
+        self.put_all(broker_name, ((topic, queue),))
+
+    def put_all(self, broker_name: str, queues: Iterable[tuple[str, QueueData]]) -> None:
+        """The same for many topics."""
+        by_topic = self._by_topic
+        own = self._topics_of.setdefault(broker_name, {})
+        for topic, queue in queues:
+            found = by_topic.get(topic)
+            if found is None:
+                by_topic[topic] = {broker_name: queue}
+            else:
+                found[broker_name] = queue
+            own[topic] = None
+        if not own:
+            del self._topics_of[broker_name]
 
     def of_topic(self, topic: str) -> Mapping[str, QueueData]:
         """What each broker name has of a topic; empty for an unknown one."""
