@@ -43,6 +43,10 @@ _BROKER_SETTINGS = {
     "maxIndexNum": "200000",
     "maxHashSlotNum": "50000",
     "diskMaxUsedSpaceRatio": "95",
+    # Producers are asked for open transactions soon, not after half a minute.
+    "transactionTimeOut": "1500",
+    "transactionCheckInterval": "3000",
+    "transactionOpBatchInterval": "500",
 }
 
 
@@ -195,7 +199,7 @@ class OurCluster(Cluster):
     def start_broker(self) -> None:
         """Start the broker on the cluster's store; returns once it listens."""
         config = self._write_broker_config()
-        arguments = ["rocketmq-broker", "-c", str(config), "-n", self.namesrv]
+        arguments = ["rocketmq-broker", "-c", str(config)]
         self._spawn("broker", arguments, self._broker_ports.listen)
 
     def stop_broker(self, how: signal.Signals) -> None:

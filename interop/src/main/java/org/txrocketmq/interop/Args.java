@@ -55,6 +55,10 @@ final class Args {
         return values;
     }
 
+    List<Integer> integers(String name) {
+        return texts(name).stream().map(Integer::valueOf).toList();
+    }
+
     private JsonElement required(String name) {
         if (!has(name)) {
             throw new IllegalArgumentException("argument " + name + " is missing");

@@ -108,6 +108,7 @@ final class Producers {
         private final int count;
         private final int size;
         private final List<String> tags;
+        private final List<Integer> delayLevels;
         private final long insistUntil;
         private final List<List<Object>> results = new ArrayList<>();
         private final List<List<Object>> errors = new ArrayList<>();
@@ -128,6 +129,7 @@ final class Producers {
             count = args.integer("count");
             size = args.integer("size", 128);
             tags = args.texts("tags");
+            delayLevels = args.integers("delay_levels");
             insistUntil = System.currentTimeMillis() + args.number("insist_ms", 0);
         }
 
@@ -153,6 +155,9 @@ final class Producers {
             String keys = args.flag("keys") ? seed + "-" + sequence : null;
             Message message = new Message(topic, tag, keys, Bodies.make(seed, sequence, size));
             message.putUserProperty(Received.SEQUENCE, Integer.toString(sequence));
+            if (!delayLevels.isEmpty()) {
+                message.setDelayTimeLevel(delayLevels.get(sequence % delayLevels.size()));
+            }
             return message;
         }
 

@@ -48,6 +48,7 @@ public final class Puppet {
         Puppet puppet = new Puppet(wire);
         new Producers().register(puppet.operations);
         new PushConsumers().register(puppet.operations);
+        new TransactionProducers().register(puppet.operations);
         new LitePullConsumers().register(puppet.operations);
         new Admin().register(puppet.operations);
         new Servers().register(puppet.operations);

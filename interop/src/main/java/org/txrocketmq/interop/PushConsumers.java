@@ -29,6 +29,9 @@ final class PushConsumers {
         operations.put("push.wait", args -> consumers.get(args.text("name")).received
             .awaitDistinct(args.integer("at_least"), args.number("timeout_ms")));
         operations.put("push.report", args -> consumers.get(args.text("name")).received.rows());
+        operations.put("push.wait_rows", args -> consumers.get(args.text("name")).received
+            .awaitRows(args.integer("at_least"), args.number("timeout_ms")));
+        operations.put("push.times", args -> consumers.get(args.text("name")).received.times());
         operations.put("push.assigned", args -> assigned(consumers.get(args.text("name")), args.text("topic")));
         operations.put("push.wait_assigned", this::waitAssigned);
     }
@@ -69,15 +72,23 @@ final class PushConsumers {
         Received received = new Received(args.text("record_file", null));
         String name = args.text("name");
         failuresLeft.put(name, args.integer("fail_first", 0));
+        if (args.has("max_reconsume")) {
+            client.setMaxReconsumeTimes(args.integer("max_reconsume"));
+        }
+        List<Integer> failTimes = args.integers("fail_times");
         if (args.text("listener", "concurrent").equals("orderly")) {
+            client.setSuspendCurrentQueueTimeMillis(args.integer("suspend_ms", 1000));
             client.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 messages.forEach(received::add);
-                return ConsumeOrderlyStatus.SUCCESS;
+                return mustFail(failTimes, messages)
+                    ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
             });
         } else {
+            int retryLevel = args.integer("retry_level", 0);
             client.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 messages.forEach(received::add);
-                return mayFail(name) ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                context.setDelayLevelWhenNextConsume(retryLevel);
+                return mayFail(name) || mustFail(failTimes, messages) ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
         try {
@@ -87,6 +98,14 @@ final class PushConsumers {
             throw failure;
         }
         consumers.put(name, new Consumer(client, received));
+    }
+
+    /** Whether a message is to fail again: it fails as often as its sequence number says, numbers taken in turn. */
+    private static boolean mustFail(List<Integer> failTimes, List<MessageExt> messages) {
+        MessageExt message = messages.get(0);
+        String sequence = message.getUserProperty(Received.SEQUENCE);
+        return sequence != null && !failTimes.isEmpty()
+            && message.getReconsumeTimes() < failTimes.get(Integer.parseInt(sequence) % failTimes.size());
     }
 
     private boolean mayFail(String name) {

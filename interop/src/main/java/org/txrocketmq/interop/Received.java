@@ -27,6 +27,7 @@ final class Received {
     private static final Gson GSON = new Gson();
 
     private final List<List<Object>> rows = new ArrayList<>();
+    private final List<List<Object>> times = new ArrayList<>();
     private final Set<String> distinct = new HashSet<>();
     private final FileChannel record;
 
@@ -60,6 +61,7 @@ final class Received {
             }
         }
         rows.add(row);
+        times.add(Arrays.asList(row.get(3), message.getReconsumeTimes(), message.getBornTimestamp(), message.getStoreTimestamp()));
         distinct.add(row.get(3) + " " + row.get(4));
         notifyAll();
     }
@@ -75,6 +77,24 @@ final class Received {
             wait(left);
         }
         return distinct.size();
+    }
+
+    /** Wait until that many messages came, each counted as often as it came, or the time is over; how many did. */
+    synchronized int awaitRows(int atLeast, long timeoutMs) throws InterruptedException {
+        long deadline = System.nanoTime() + timeoutMs * 1_000_000;
+        while (rows.size() < atLeast) {
+            long left = (deadline - System.nanoTime()) / 1_000_000;
+            if (left <= 0) {
+                break;
+            }
+            wait(left);
+        }
+        return rows.size();
+    }
+
+    /** Of each row: {@code [sequence, reconsume times, time of birth, time of storing]}, in ms. */
+    synchronized List<List<Object>> times() {
+        return new ArrayList<>(times);
     }
 
     synchronized List<List<Object>> rows() {

@@ -1,0 +1,251 @@
+"""Delayed, failed and transactional messages of official clients, and a broker that stops while all of them wait."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from interop.harness import checks
+from interop.harness.cell import Cell
+from interop.harness.clients import PATIENCE_MS, Producer, Row
+from interop.harness.columns import by_tier
+from interop.harness.kinds import TransactionProducer, WatchedConsumer
+
+pytestmark = [pytest.mark.java, pytest.mark.one_form]
+
+SIZE = 160
+DELAYS_MS = {1: 1_000, 2: 5_000}
+LATE_MS = 1_000
+#: Clients look for routes and report themselves every 2 s instead of 30 s, so that a test need not wait that long.
+QUICK: dict[str, Any] = {"poll_namesrv_ms": 2_000, "heartbeat_ms": 2_000}
+INSIST_MS = 90_000
+
+
+def make_topics(cell: Cell, producer: Producer, *topics: str) -> None:
+    """The first message of a topic makes it; consumers are told not to count that one."""
+    for topic in topics:
+        producer.send_text(topic, "makes the topic")
+        cell.admin.wait_route(topic)
+
+
+def make_retry_topic(cell: Cell, group: str) -> None:
+    """Before its consumer starts: one that sees its retry topic come waits twenty seconds until it divides that topic's queues."""
+    topic = f"%RETRY%{group}"
+    cell.admin.create_topic(cell.cluster.broker_address, topic, 1)
+    cell.admin.wait_route(topic)
+
+
+def counted(rows: Iterable[Row]) -> list[Row]:
+    """Without the message that made the topic."""
+    return [row for row in rows if row.seq >= 0]
+
+
+def dead_letters(cell: Cell, at_least: int) -> list[Row]:
+    """What the cell's group gave up, once so much is there or the time is over.
+
+    A 4.9.7 broker leaves the dead letters of an orderly group waiting for the level of a next try: a minute after two tries.
+    """
+    topic = f"%DLQ%{cell.group}"
+    cell.admin.wait_route(topic)
+    deadline = time.monotonic() + 2 * PATIENCE_MS / 1000
+    while True:
+        dead = cell.admin.read_topics([topic])[topic]
+        if len(dead) >= at_least or time.monotonic() > deadline:
+            return dead
+
+
+class TestDelay:
+    """Messages with a delay level."""
+
+    def test_they_come_when_their_level_is_over(self, cell: Cell) -> None:
+        levels = [1, 2]
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            make_topics(cell, producer, cell.topic)
+            with WatchedConsumer(
+                cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK
+            ) as consumer:
+                consumer.wait(1)
+                report = producer.send(
+                    cell.topic, cell.seed, cell.count, size=SIZE, delay_levels=levels
+                )
+                consumer.wait(cell.count + 1)
+                rows, times = counted(consumer.rows()), consumer.times()
+        checks.all_was_acknowledged(report, cell.count)
+        checks.bodies_are_whole(rows, cell.seed, SIZE)
+        checks.nothing_is_lost(rows, range(cell.count))
+        checks.nothing_came_twice(rows)
+        for remainder in range(len(levels)):
+            checks.stored_in_send_order([row for row in rows if row.seq % 2 == remainder])
+        late = [
+            moment.stored_ms - moment.born_ms - DELAYS_MS[levels[moment.seq % 2]]
+            for moment in times
+            if moment.seq >= 0
+        ]
+        assert min(late) >= 0
+        assert max(late) < LATE_MS, f"{sum(ms >= LATE_MS for ms in late)} came late"
+
+
+class TestRetry:
+    """Messages that their consumer cannot use."""
+
+    def test_they_come_again_until_they_are_used_or_dead(self, cell: Cell) -> None:
+        count = min(cell.count, 2_000) // 4 * 4
+        fail_times = [0, 1, 2, 99]
+        tries = [1, 2, 3, 3]
+        make_retry_topic(cell, cell.group)
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            make_topics(cell, producer, cell.topic)
+            with WatchedConsumer(
+                cell.puppet,
+                cell.namesrv,
+                cell.group,
+                cell.topic,
+                fail_times=fail_times,
+                max_reconsume=2,
+                retry_level=1,
+                **QUICK,
+            ) as consumer:
+                consumer.wait(1)
+                producer.send(cell.topic, cell.seed, count, size=SIZE, keys=True)
+                consumer.wait_rows(count * sum(tries) // 4 + 1)
+                rows, times = counted(consumer.rows()), consumer.times()
+            dead = dead_letters(cell, count // 4)
+        checks.bodies_are_whole(rows + dead, cell.seed, SIZE)
+        came = Counter((row.seq, row.reconsumed) for row in rows)
+        due = {(seq, times) for seq in range(count) for times in range(tries[seq % 4])}
+        assert came == Counter(due)
+        checks.nothing_is_lost(dead, range(3, count, 4))
+        checks.nothing_came_twice(dead)
+        assert {row.reconsumed for row in dead} == {3}
+        ids = defaultdict(set)
+        for row in rows + dead:
+            ids[row.seq, row.keys].add(row.msg_id)
+        assert len(ids) == count
+        assert all(len(found) == 1 for found in ids.values()), "a copy has another id"
+        first = {moment.seq: moment.stored_ms for moment in times if moment.reconsumed == 0}
+        waited = [m.stored_ms - first[m.seq] for m in times if m.reconsumed == 1]
+        assert min(waited) >= DELAYS_MS[1]
+
+    def test_an_orderly_group_gives_up_without_a_detour(self, cell: Cell) -> None:
+        count = min(cell.count, 60)
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            make_topics(cell, producer, cell.topic)
+            with WatchedConsumer(
+                cell.puppet,
+                cell.namesrv,
+                cell.group,
+                cell.topic,
+                listener="orderly",
+                suspend_ms=10,
+                fail_times=[0, 1, 99],
+                max_reconsume=2,
+                **QUICK,
+            ) as consumer:
+                consumer.wait(1)
+                producer.send(cell.topic, cell.seed, count, size=SIZE)
+                consumer.wait(count + 1)
+                dead = dead_letters(cell, count // 3)
+                rows = counted(consumer.rows())
+        checks.nothing_is_lost(rows, range(count))
+        checks.bodies_are_whole(rows + dead, cell.seed, SIZE)
+        checks.nothing_is_lost(dead, range(2, count, 3))
+        checks.nothing_came_twice(dead)
+        by_queue = defaultdict(list)
+        for row in rows:
+            by_queue[row.queue].append(row.offset)
+        assert all(offsets == sorted(offsets) for offsets in by_queue.values())
+
+
+class TestTransactions:
+    """Messages that consumers see if their producer says so."""
+
+    OUTCOMES = ("commit", "rollback", "unknown:commit", "unknown:rollback")
+
+    def test_only_committed_messages_come(self, cell: Cell) -> None:
+        count = min(cell.count, 2_000) // 4 * 4
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            make_topics(cell, producer, cell.topic)
+        due = [seq for seq in range(count) if seq % 2 == 0]
+        with (
+            TransactionProducer(
+                cell.puppet, cell.namesrv, cell.group + "-t", list(self.OUTCOMES), **QUICK
+            ) as producer_of_halves,
+            WatchedConsumer(cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK) as consumer,
+        ):
+            states = producer_of_halves.send(cell.topic, cell.seed, count, size=SIZE)
+            assert producer_of_halves.wait_asked(count // 2) == count // 2
+            consumer.wait(len(due) + 1)
+            asked = producer_of_halves.asked()
+            stored = cell.admin.read_topics([cell.topic])[cell.topic]
+            rows = counted(consumer.rows())
+        assert Counter(states.values()) == {
+            "COMMIT_MESSAGE": count // 4,
+            "ROLLBACK_MESSAGE": count // 4,
+            "UNKNOW": count // 2,
+        }
+        checks.bodies_are_whole(rows, cell.seed, SIZE)
+        checks.nothing_is_lost(rows, due)
+        checks.nothing_is_lost(counted(stored), due)
+        checks.nothing_came_twice([row for row in rows if row.seq % 4 == 0])
+        assert set(asked) == {seq for seq in range(count) if seq % 4 >= 2}
+
+
+class TestRestart:
+    """The broker goes while messages of every kind wait in it."""
+
+    def consumer(self, cell: Cell, suffix: str, topic: str, **settings: Any) -> WatchedConsumer:
+        """One of the groups of the cell."""
+        group = cell.group + suffix
+        return WatchedConsumer(cell.puppet, cell.namesrv, group, topic, **settings, **QUICK)
+
+    @pytest.mark.parametrize("how", by_tier(["SIGTERM"], ["SIGKILL"]))
+    def test_what_waits_comes_nevertheless(self, cell: Cell, how: str) -> None:
+        is_clean = how == "SIGTERM"
+        count, few = min(cell.count, 2_000), 40
+        delayed, failing, halves = (f"{cell.topic}-{n}" for n in ("delayed", "failing", "halves"))
+        outcomes = ["unknown:commit", "unknown:rollback", "commit", "rollback"]
+        with (
+            Producer(cell.puppet, cell.namesrv, cell.group + "-p", **QUICK) as producer,
+            TransactionProducer(
+                cell.puppet, cell.namesrv, cell.group + "-t", outcomes, **QUICK
+            ) as deciding,
+        ):
+            make_topics(cell, producer, delayed, failing, halves)
+            make_retry_topic(cell, cell.group + "-2")
+            with (
+                self.consumer(cell, "-1", delayed) as of_delayed,
+                self.consumer(cell, "-2", failing, fail_times=[1]) as of_failing,
+                self.consumer(cell, "-3", halves) as of_halves,
+            ):
+                for consumer in (of_delayed, of_failing, of_halves):
+                    consumer.wait(1)
+                producer.send(delayed, cell.seed, count, size=SIZE, delay_levels=[2])
+                producer.send(failing, cell.seed, few, size=SIZE)
+                of_failing.wait_rows(few + 1)
+                deciding.send(halves, cell.seed, few, size=SIZE)
+                of_delayed.wait(2)
+                cell.cluster.restart_broker(signal.Signals[how])
+                of_delayed.wait(count + 1)
+                of_failing.wait_rows(2 * few + 1)
+                of_halves.wait(few // 2 + 1)
+                came_late = counted(of_delayed.rows())
+                again = [row for row in counted(of_failing.rows()) if row.reconsumed]
+                committed = counted(of_halves.rows())
+        cell.admin.wait_broker(cell.cluster.broker_name)
+        stored = cell.admin.read_topics([delayed, halves])
+        checks.nothing_is_lost(came_late, range(count))
+        checks.nothing_is_lost(again, range(few))
+        checks.nothing_is_lost(committed, range(0, few, 2))
+        checks.nothing_is_lost(counted(stored[halves]), range(0, few, 2))
+        checks.bodies_are_whole(came_late + again + committed, cell.seed, SIZE)
+        if is_clean:
+            checks.nothing_came_twice(counted(stored[delayed]))
+        elif cell.column.servers == "ours":
+            # What was delivered since the offsets were saved, at most ten seconds before.
+            twice = len(counted(stored[delayed])) - count
+            assert twice <= count
