@@ -5,6 +5,7 @@ Stands for the ``main`` methods of the official start-up classes.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -71,6 +72,8 @@ class ProcessService(Service):
                 return
             self._begun.append(role)
             lines.append(await role.start())
+        # Modules and tables stay for good: a full collection need not go over them (20 to 60 ms of standing still).
+        gc.freeze()
         self._log.info("{line}", line="; ".join(lines))
 
     async def _stop_roles(self) -> None:
