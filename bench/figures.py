@@ -134,7 +134,7 @@ def commit_id() -> str:
     return git("rev-parse", "--short=12", "HEAD") + (" and changes" if changed else "")
 
 
-def write_page(lines: Sequence[Line], command: str, repeats: int) -> None:
+def write_page(lines: Sequence[Line], command: str, repeats: int, commit: str) -> None:
     """Make `docs/performance.md` anew; the notes on profiles come from `bench/performance_notes.md`."""
     refused = failures(lines)
     text = [
@@ -146,7 +146,7 @@ def write_page(lines: Sequence[Line], command: str, repeats: int) -> None:
         command,
         "```",
         "",
-        f"on {datetime.now(UTC):%Y-%m-%d}, commit {commit_id()}; {machine()}.",
+        f"on {datetime.now(UTC):%Y-%m-%d}, commit {commit}; {machine()}.",
         f"Each figure is the median of {repeats} runs, official and ours by turns.",
         "",
         *table(lines),

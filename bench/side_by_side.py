@@ -41,6 +41,7 @@ class Bench:
         self._puppet = puppet
         self._directory = directory
         self._effort = cells.QUICK if options.quick else cells.FULL
+        self.commit = figures.commit_id()
         self._taken: dict[str, dict[str, list[cells.Figure]]] = {}
 
     def run(self) -> None:
@@ -163,7 +164,7 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(["", *figures.table(lines), "", *figures.failures(lines)]))
     if options.is_whole:
         command = shlex.join(["python", "-m", "bench.side_by_side", *arguments])
-        figures.write_page(lines, command, options.repeats)
+        figures.write_page(lines, command, options.repeats, bench.commit)
         print(f"wrote {figures.PAGE.relative_to(figures.ROOT)}")
     return 0 if all(line.is_met for line in lines) else 1
 
