@@ -15,6 +15,7 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -152,6 +153,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, and write the page when everything was measured; 1 when a target is missed."""
     options = parse(arguments)
+    # Ended from outside, it still ends what it started: some of that is stopped and would stay for ever.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     directory = Path(tempfile.mkdtemp(prefix="txrocketmq-bench-", dir=options.directory))
     puppet = Puppet(JvmSlots(), OFFICIAL_LINE, options.serialize, flags=CLIENT_FLAGS)
     bench = Bench(options, puppet, directory)
