@@ -331,9 +331,10 @@ def test_bytes_that_are_no_text_are_replaced_in_either_serialization(
         (b"a\\ud800b", "a?b"),
         (b"\\uDFFF\\ud83d\\ude00\\ud83d", "?😀?"),
         (b"\\\\ud800\\ude00", "\\ud800?"),
+        (b"K\x01v\x02\n", "K\x01v\x02\n"),
     ],
 )
-def test_half_a_surrogate_pair_is_a_question_mark(written: bytes, read: str) -> None:
+def test_what_json_forbids_in_texts_is_read_as_in_java(written: bytes, read: str) -> None:
     command = decode_command(json_frame(b'{"extFields":{"a":"%b"}}' % written))
     assert command.ext_fields == {"a": read}
 

@@ -70,6 +70,8 @@ def test_refuses_what_is_neither_json_nor_the_dialect(text: bytes) -> None:
         (b'{"a":"\xff"}', {"a": "\ufffd"}),
         (b'{"a":"\xff",1:2}', {"a": "\ufffd", "1": 2}),
         (b'{{"a":"\xff"}:2}', {'{"a":"\ufffd"}': 2}),
+        (b'{\n"a":\t"b\nc\x01\x02d\\\\\x1f"}', {"a": "b\nc\x01\x02d\\\x1f"}),
+        (b'{1:"b\nc"}', {"1": "b\nc"}),
         (b'{"a":"\\ud800",1:"\\udc00\\ud83d\\ude00"}', {"a": "?", "1": "?😀"}),
     ],
 )

@@ -86,7 +86,7 @@ def failure(directory: Path, *arguments: str) -> str:
 @pytest.mark.parametrize("command", [("send", "T9", "x"), ("tail", "T9")])
 def test_no_name_server(tmp_path: Path, command: tuple[str, ...]) -> None:
     line = failure(tmp_path, *command, "-n", "127.0.0.1:1;127.0.0.1:2")
-    assert "no name server answers: 127.0.0.1:1: " in line
+    assert "no name server answers, so topic T9 cannot be found: 127.0.0.1:1: " in line
     assert "127.0.0.1:2: " in line
 
 

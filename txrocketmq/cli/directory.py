@@ -101,7 +101,7 @@ class Directory:
 
     async def _route(self, topic: str) -> TopicRouteData | None:
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        answer = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        answer = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, topic)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         servers = "; ".join(self._servers)
@@ -117,8 +117,10 @@ class Directory:
                 )
         return route
 
-    async def _ask(self, code: int, header: object | None) -> RemotingCommand:
+    async def _ask(self, code: int, header: object | None, topic: str) -> RemotingCommand:
         """The first answer that any server gives.
+
+        :param topic: what it is about, for the error.
 
         :raises NoRouteError: no server answers; names each with its reason.
         """
@@ -132,12 +134,14 @@ class Directory:
                 reasons.append(str(error))
             else:
                 return answer
-        raise NoRouteError(f"no name server answers: {'; '.join(reasons)}")
+        raise NoRouteError(
+            f"no name server answers, so topic {topic} cannot be found: {'; '.join(reasons)}"
+        )
 
     async def _explain(self, topic: str, addition: str) -> NoRouteError:
         """Why nobody has a topic."""
         asked = f"name server {'; '.join(self._servers)}"
-        answer = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO, None)
+        answer = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO, None, topic)
         if answer.code == ResponseCode.SUCCESS:
             brokers = decode_body(ClusterInfo, answer.body).broker_addr_table
             if not brokers:

@@ -18,6 +18,8 @@ from txrocketmq.model.names import AUTO_CREATE_TOPIC_KEY_TOPIC, DEFAULT_PRODUCER
 from txrocketmq.model.properties import check_separators, format_properties
 
 SEND_TIMEOUT_MS = 5000
+MAX_BODY_BYTES = 4 * 1024 * 1024
+"""The official client's limit (``maxMessageSize``)."""
 
 #: Answers that mean the message is stored, with the official client's word for each.
 _STORED = {
@@ -39,13 +41,23 @@ class Outgoing:
 
 
 async def send(
-    reactor: Any, client: IRemotingClient, directory: Directory, message: Outgoing
+    reactor: Any,
+    client: IRemotingClient,
+    directory: Directory,
+    message: Outgoing,
+    max_body_bytes: int = MAX_BODY_BYTES,
 ) -> str:
     """Send; one line that says where the message is.
 
+    :param max_body_bytes: larger bodies are refused here, before anybody is asked.
     :raises MQClientError: there is nowhere to send to.
     :raises BrokerError: the broker refuses it.
     """
+    if len(message.body) > max_body_bytes:
+        raise MQClientError(
+            f"the message for topic {message.topic} has a body of {len(message.body)} bytes, "
+            f"the limit of this client is {max_body_bytes}"
+        )
     uniq_key = create_uniq_id()
     properties = {
         props.KEYS: message.keys or None,

@@ -9,8 +9,8 @@ Stands for the readers of fastjson 1 and 2. Maps whose keys are not texts come w
 it is; the result is for any JSON reader, typed or not. Texts that look like the dialect are not touched. Most bodies are standard
 JSON, so readers try that first. Writing the dialect is part of `txrocketmq.codec.bodies`.
 
-Java's texts may hold what UTF-8 and JSON forbid: bytes that are no text, half of a surrogate pair. `mend` makes of them what Java
-would write: U+FFFD, a question mark.
+Java's readers also take what UTF-8 and JSON forbid in texts: bytes that are no text, half of a surrogate pair, control characters
+as they are. `mend` makes of them what any reader takes: U+FFFD, a question mark, escapes.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _ESCAPE = re.compile(
     rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
+_CONTROL = re.compile(rb"[\0-\x1f]")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -59,12 +60,19 @@ def loads(data: bytes) -> object:
 
 
 def mend(data: bytes) -> bytes:
-    """The text with U+FFFD for bytes that are not UTF-8, and a question mark for half of a surrogate pair, as Java has it."""
+    """The text with U+FFFD for bytes that are not UTF-8, a question mark for half of a surrogate pair, as Java has it, and control
+    characters in texts escaped."""
     if not data.isascii():
         data = data.decode("utf-8", "replace").encode()
-    if b"\\u" not in data:
-        return data
-    return _ESCAPE.sub(lambda found: b"?" if found[1] else found[0], data)
+    if b"\\u" in data:
+        data = _ESCAPE.sub(lambda found: b"?" if found[1] else found[0], data)
+    if _CONTROL.search(data):
+        data = _STRING.sub(lambda text: _CONTROL.sub(_escaped, text[0]), data)
+    return data
+
+
+def _escaped(control: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % control[0][0]
 
 
 def standardize(data: bytes) -> bytes:
