@@ -16,7 +16,11 @@ from interop.harness.clients import PATIENCE_MS, Producer, Row
 from interop.harness.columns import by_tier
 from interop.harness.kinds import TransactionProducer, WatchedConsumer
 
-pytestmark = [pytest.mark.java, pytest.mark.one_form]
+OURS = ("ours/5.4.0-json", "ours/4.9.7-json")
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.short_columns(*OURS, "official-5.4.0/5.4.0-json"),
+]
 
 SIZE = 160
 DELAYS_MS = {1: 1_000, 2: 5_000}
@@ -195,6 +199,7 @@ class TestTransactions:
         assert set(asked) == {seq for seq in range(count) if seq % 4 >= 2}
 
 
+@pytest.mark.short_columns(OURS[0])
 class TestRestart:
     """The broker goes while messages of every kind wait in it."""
 
