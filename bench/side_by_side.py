@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from bench import cells, figures
 from bench.pairs import OFFICIAL_LINE, OfficialPair, OurPair, Pair
@@ -150,11 +151,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def end(number: int, frame: object) -> NoReturn:
+    """Ended from outside, it still ends what it started: some of that is stopped and would stay for ever."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, and write the page when everything was measured; 1 when a target is missed."""
     options = parse(arguments)
-    # Ended from outside, it still ends what it started: some of that is stopped and would stay for ever.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, end)
     directory = Path(tempfile.mkdtemp(prefix="txrocketmq-bench-", dir=options.directory))
     puppet = Puppet(JvmSlots(), OFFICIAL_LINE, options.serialize, flags=CLIENT_FLAGS)
     bench = Bench(options, puppet, directory)
