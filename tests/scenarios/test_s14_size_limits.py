@@ -1,4 +1,4 @@
-"""S14: bodies around the limit of 4 MiB; sending back comes with retries."""
+"""S14: bodies around the limit of 4 MiB, and the largest of them sent back."""
 
 from __future__ import annotations
 
@@ -92,3 +92,19 @@ async def test_the_clients_own_limit_is_the_official_one(server: RealServer) -> 
             await send(reactor, client, directory, Outgoing("S14", bytes(LIMIT + 1)))
     finally:
         await client.stop()
+
+
+def test_the_largest_message_is_sent_back_three_times(link: RawLink) -> None:
+    # Its copy for the retry has more properties than it had itself.
+    link.send_message("S14Large", b"y" * LIMIT)
+    (message,) = link.pull("S14Large")
+    for delay_level in (3, 4, 5):
+        fields = {
+            "offset": str(message.physical_offset),
+            "group": "S14Group",
+            "delayLevel": str(delay_level),
+            "originTopic": "S14Large",
+            "maxReconsumeTimes": "16",
+        }
+        answer = link.ask(R.CONSUMER_SEND_MSG_BACK, ext_fields=fields)
+        assert answer.code == 0, answer.remark
