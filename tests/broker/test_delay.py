@@ -387,12 +387,12 @@ def test_delivery_counts_as_put_and_as_got_by_the_delay_group(
     assert json.loads(answer.body)["table"]["scheduleMessageOffset_2"] == "1,1"
 
 
-def test_messages_that_the_device_has_to_be_asked_for_come_all_the_same() -> None:
+def with_cold_messages(count: int) -> tuple[SmallBroker, ManualPool]:
+    """A broker with messages of level 2 that are not in memory."""
     broker = SmallBroker(mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=400)
     peer = broker.connect()
-    wanted = [b"%d" % number for number in range(100)]
-    for body in wanted:
-        send_delayed(peer, 2, body)
+    for number in range(count):
+        send_delayed(peer, 2, b"%d" % number)
     broker = broker.restarted(mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=400)
     for folder in ("commitlog", f"consumequeue/{SCHEDULE_TOPIC}/1"):
         names = broker.disk.listdir(f"{ROOT}/{folder}")
@@ -401,11 +401,30 @@ def test_messages_that_the_device_has_to_be_asked_for_come_all_the_same() -> Non
     pool = ManualPool()
     for owner in (broker.store.reader, broker.core.upkeep):
         owner._pool = pool  # type: ignore[attr-defined]
+    return broker, pool
+
+
+def test_messages_that_the_device_has_to_be_asked_for_come_all_the_same() -> None:
+    broker, pool = with_cold_messages(100)
     broker.clock.advance(5.1)
     assert broker.store.max_offset("TopicA", 0) == 0
     while pool.pending:
         pool.run()
         broker.clock.advance(0)
     broker.disk.cold.clear()
-    assert bodies(broker.connect()) == wanted
+    assert bodies(broker.connect()) == [b"%d" % number for number in range(100)]
+    broker.stop()
+
+
+def test_what_the_device_brings_after_the_stop_is_not_delivered() -> None:
+    broker, pool = with_cold_messages(100)
+    broker.clock.advance(5.1)
+    assert pool.pending
+    broker.core.delays.stop()
+    while pool.pending:
+        pool.run()
+        broker.clock.advance(1)
+    assert broker.store.max_offset("TopicA", 0) == 0
+    assert broker.core.delays.offsets.get(2) == 0
+    broker.disk.cold.clear()
     broker.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -270,3 +271,33 @@ def test_a_retry_of_a_transaction_is_no_transaction(broker: SmallBroker, peer: P
     peer.send(RETRY, reconsume_times=1, properties=properties(TRAN_MSG="true", DELAY="1"))
     broker.clock.advance(1.1)
     assert received(peer, RETRY).reconsume_times == 1
+
+
+# ----------------------------------------------------------------- BR-58
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {
+            "type": "EXPONENTIAL",
+            "exponentialRetryPolicy": {"initial": 2000, "max": 60_000, "multiplier": 3},
+        },
+        {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 7000]}},
+    ],
+)
+def test_the_retry_policy_of_a_group_is_kept_for_those_who_act_by_it(policy: Any) -> None:
+    """Proxies do; the broker itself counts by its delay levels, whatever the policy is."""
+    broker = SmallBroker()
+    peer = broker.connect()
+    body = json.dumps({"groupName": "G", "groupRetryPolicy": policy}).encode()
+    assert peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body).code == 0
+    broker = broker.restarted()
+    peer = broker.connect()
+    fields = {"group": "G"}
+    answer = peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ext_fields=fields)
+    kept = json.loads(answer.body)["groupRetryPolicy"]
+    assert {name: value for name, value in kept.items() if name in policy} == policy
+    send_back(peer, sent(peer))
+    assert received(peer, SCHEDULE_TOPIC, queue_id=2).properties["DELAY"] == "3"
+    broker.stop()

@@ -259,7 +259,12 @@ def test_a_young_transaction_is_left_alone(producer: Producer) -> None:
     assert producer.listen() == [b"half"]
 
 
-def test_transactions_with_an_outcome_are_not_asked_for(producer: Producer) -> None:
+@pytest.mark.parametrize("note_bytes", [4096, 1])
+def test_transactions_with_an_outcome_are_not_asked_for(
+    producer: Producer, note_bytes: int
+) -> None:
+    """Whether their outcomes are noted together, as 5.x does, or one by one, as 4.x does."""
+    producer.broker.config.transaction_op_msg_max_size = note_bytes
     halves = [producer.send(b"%d" % number) for number in range(200)]
     for number, half in enumerate(halves):
         if number % 3:
