@@ -104,6 +104,18 @@ def test_an_unknown_key_is_kept_and_reported_once(write):
     assert settings.entries()["myOwnKey"] == "2"
 
 
+def test_a_slip_in_a_key_is_reported_with_the_key_that_was_meant(write):
+    settings = load_settings(
+        Role.BROKER, config_file=write("brokerNam=b\nlistenport=1\nsomethingElse=2\n")
+    )
+    reports = [line.partition("; ")[::2] for line in settings.warnings]
+    assert [(line.split()[3], guess) for line, guess in reports] == [
+        ("brokerNam", "is brokerName meant?"),
+        ("listenport", "is listenPort meant?"),
+        ("somethingElse", ""),
+    ]
+
+
 def test_keys_without_effect_are_named_when_changed():
     settings = load_settings(Role.BROKER, overrides=[("enableDLegerCommitLog", "true")])
     assert any("no effect here: enableDLegerCommitLog" in line for line in settings.warnings)

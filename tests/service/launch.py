@@ -58,7 +58,12 @@ def twistd(directory: Path, *arguments: str, daemon: bool = False) -> list[str]:
     """A command line of twistd with its files in a directory."""
     own = [f"--pidfile={directory / 'twistd.pid'}"]
     own += [f"--logfile={directory / 'twistd.log'}"] if daemon else ["-n"]
-    return [sys.executable, "-c", "from twisted.scripts.twistd import run; run()", *own, *arguments]
+    return plain_twistd(*own, *arguments)
+
+
+def plain_twistd(*arguments: str) -> list[str]:
+    """A command line of twistd as it is typed."""
+    return [sys.executable, "-c", "from twisted.scripts.twistd import run; run()", *arguments]
 
 
 def run(command: list[str], directory: Path, **extra: str) -> subprocess.CompletedProcess[str]:

@@ -63,8 +63,22 @@ def test_a_fast_port_in_use(tmp_path: Path) -> None:
             "--set=bindAddress=127.0.0.1",
             f"--set=listenPort={port}",
             daemon=False,
-            says=f"cannot listen on 127.0.0.1:{port - 2}: address already in use",
+            says=f"cannot listen on 127.0.0.1:{port - 2}: address already in use "
+            "(the fast port, two below listenPort)",
         )
+
+
+def test_a_slip_in_a_key_is_told_before_the_port_that_it_was_for(tmp_path: Path) -> None:
+    port = free_ports()
+    arguments = ("--set=bindAddress=127.0.0.1", f"--set=listenPort={port}", "--set=listnPort=1")
+    with listening(port):
+        result = run(twistd(tmp_path, NAMESRV, *arguments), tmp_path)
+    assert result.returncode == 1
+    slip, refusal = result.stderr.splitlines()
+    assert slip.endswith(
+        "unknown configuration key listnPort (command line): kept, no effect; is listenPort meant?"
+    )
+    assert "already in use" in refusal
 
 
 def test_an_address_of_another_machine(tmp_path: Path) -> None:

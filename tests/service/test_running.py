@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launch import READY, Process, free_ports, run, twistd, wait_until
+from launch import READY, Process, free_ports, plain_twistd, run, twistd, wait_until
 
 NAMESRV, BROKER, BOTH = "rocketmq-namesrv", "rocketmq-broker", "rocketmq"
 Start = Callable[..., Process]
@@ -32,6 +32,24 @@ def test_a_name_server_says_where_it_listens_and_ends_in_order(start: Start) -> 
     assert len(re.findall("listens on", server.output)) == 1
     assert "Traceback" not in server.output
     assert not (server.directory / "twistd.pid").exists()
+
+
+@pytest.mark.parametrize(("option", "kept"), [((), False), (("--pidfile=twistd.pid",), True)])
+def test_two_servers_in_the_terminals_of_one_directory(
+    tmp_path: Path, option: tuple[str, ...], kept: bool
+) -> None:
+    arguments = ("rocketmq-namesrv", "--set=listenPort=0", "--set=bindAddress=127.0.0.1")
+    first = Process(plain_twistd("-n", *option, *arguments), tmp_path)
+    second = None
+    try:
+        first.wait_for(READY)
+        assert (tmp_path / "twistd.pid").exists() == kept
+        second = Process(plain_twistd("-n", *arguments), tmp_path)
+        second.wait_for(READY)
+    finally:
+        for server in (first, second):
+            if server is not None:
+                server.kill()
 
 
 def test_the_all_in_one_says_what_it_listens_on_and_advertises(start: Start) -> None:

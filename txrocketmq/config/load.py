@@ -6,6 +6,7 @@ names key, value and what is allowed. Official classes: ``BrokerStartup``, ``Nam
 
 from __future__ import annotations
 
+import difflib
 import enum
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,8 @@ KEPT_CHANGES = "txrocketmq.properties"
 _ENVIRONMENT = {"NAMESRV_ADDR": "namesrvAddr", "ROCKETMQ_HOME": "rocketmqHome"}
 # The fast port is two below the main one.
 _LOWEST_BROKER_PORT = 3
+# Of 1: how alike an unknown key must be to one that is known to be taken for a slip.
+_ALIKE = 0.85
 
 S = TypeVar("S")
 
@@ -65,6 +68,7 @@ class Settings:
     :ivar explicit: keys that somebody set, with where.
     :ivar unknown: entries that no class declares, kept as they are.
     :ivar warnings: lines for the operator, each worth one log entry.
+    :ivar slips: those of them that name a key which was probably meant to be another one.
     """
 
     role: Role
@@ -72,6 +76,7 @@ class Settings:
     explicit: dict[str, str] = attrs.field(factory=dict)
     unknown: dict[str, str] = attrs.field(factory=dict)
     warnings: list[str] = attrs.field(factory=list)
+    slips: list[str] = attrs.field(factory=list)
 
     def section(self, cls: type[S]) -> S:
         """The object of one configuration class.
@@ -101,10 +106,19 @@ class Settings:
                 self.explicit[spec.name] = source
         if not known:
             if name not in self.unknown:
-                self.warnings.append(
-                    f"unknown configuration key {name} ({source}): kept, no effect"
-                )
+                self._report_unknown(name, source)
             self.unknown[name] = raw
+
+    def _report_unknown(self, name: str, source: str) -> None:
+        line = f"unknown configuration key {name} ({source}): kept, no effect"
+        names = {
+            known.lower(): known for section in self.sections for known in key_table(type(section))
+        }
+        alike = difflib.get_close_matches(name.lower(), names, n=1, cutoff=_ALIKE)
+        if alike:
+            line = f"{line}; is {names[alike[0]]} meant?"
+            self.slips.append(line)
+        self.warnings.append(line)
 
     def entries(self, important_only: bool = False) -> dict[str, str]:
         """All keys with their values as files spell them, section by section; unknown ones last."""
@@ -170,7 +184,7 @@ def split_addresses(addresses: str | None) -> list[str]:
 def check_address(name: str, address: str) -> tuple[str, int]:
     """Host and port of ``host:port``; IPv6 hosts may stand in brackets.
 
-    :raises ConfigError: it is not of that form; ``name`` is the key to blame.
+    :raises ConfigError: it is not of that form; ``name`` is the key or option to blame.
     """
     host, separator, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -8,7 +8,7 @@ from twisted.application.service import IService
 
 from txrocketmq.config.load import NAMESRV_PORT, Role
 from txrocketmq.service.options import RoleOptions
-from txrocketmq.service.startup import refusing, stop_on_signals
+from txrocketmq.service.startup import stop_on_signals
 
 
 def _port(text: str) -> int:
@@ -41,7 +41,7 @@ def makeService(options: Options) -> IService:
 
     from txrocketmq.service.assembly import build_all_in_one
 
-    with refusing(options.command):
+    with options.refusing():
         service = build_all_in_one(
             options.command, options.settings, reactor, options["namesrv-port"]
         )

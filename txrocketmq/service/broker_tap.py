@@ -8,7 +8,7 @@ from twisted.application.service import IService
 
 from txrocketmq.config.load import Role
 from txrocketmq.service.options import RoleOptions
-from txrocketmq.service.startup import refusing, stop_on_signals
+from txrocketmq.service.startup import stop_on_signals
 
 
 class Options(RoleOptions):
@@ -25,7 +25,7 @@ def makeService(options: Options) -> IService:
 
     from txrocketmq.service.assembly import build_broker
 
-    with refusing(options.command):
+    with options.refusing():
         service = build_broker(options.command, options.settings, reactor)
     stop_on_signals(reactor)
     return service

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from twisted.python import usage
 
 from txrocketmq.config.load import Role, Settings, load_settings, split_override
+from txrocketmq.errors import RocketMQError
 from txrocketmq.service.startup import refuse, refusing
 
 
@@ -62,6 +65,32 @@ class RoleOptions(usage.Options):
             )
         if self["print-config"] or self["print-important"]:
             self._print(important_only=not self["print-config"])
+        self._keep_no_pid_file_in_the_foreground()
+
+    def _keep_no_pid_file_in_the_foreground(self) -> None:
+        """With ``twistd -n`` write a pid file only where one is asked for.
+
+        Otherwise the second server of a directory would be refused because of ``twistd.pid``, and nobody needs that file
+        to find a process in a terminal.
+        """
+        twistd = self.parent
+        # An option that was given is another object than its default, even when it says the same.
+        if (
+            twistd is not None
+            and twistd.get("nodaemon")
+            and twistd.get("pidfile") is twistd.defaults.get("pidfile")
+        ):
+            twistd["pidfile"] = ""
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Turn an expected error into one line and exit code 1; slips in keys are told before, one may be the reason."""
+        try:
+            yield
+        except RocketMQError as error:
+            for line in self.settings.slips:
+                sys.stderr.write(f"{self.command}: {line}\n")
+            refuse(self.command, error)
 
     def _print(self, *, important_only: bool) -> None:
         for line in self.settings.warnings:

@@ -98,9 +98,9 @@ def claim_broker_ports(host: str, port: int) -> tuple[ClaimedPort, ClaimedPort]:
         main = claim_port(host, port)
         try:
             return main, claim_port(host, port - FAST_PORT_DISTANCE)
-        except StartupError:
+        except StartupError as error:
             main.release()
-            raise
+            raise StartupError(f"{error} (the fast port, two below listenPort)") from error
     refused: StartupError | None = None
     for _ in range(_PAIR_ATTEMPTS):
         main = claim_port(host, 0)
