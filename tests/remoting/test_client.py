@@ -158,7 +158,7 @@ def test_a_refused_connection_fails_its_callers_and_names_the_address(net: Net) 
     net.refuse()
     for outcome in outcomes:
         assert isinstance(outcome.value, RemotingConnectError)
-        assert str(outcome.value).startswith(f"{ADDRESS}: Connection was refused")
+        assert str(outcome.value) == f"{ADDRESS}: connection refused"
 
 
 def test_a_connection_that_takes_too_long_is_given_up(net: Net) -> None:
@@ -324,7 +324,7 @@ def test_a_name_without_address_fails_the_caller(net: Net) -> None:
     net.reactor.installNameResolver(Resolver())
     outcome = ask(net, address="nowhere.example:9876")
     assert isinstance(outcome.value, RemotingConnectError)
-    assert "nowhere.example" in str(outcome.value)
+    assert str(outcome.value) == "nowhere.example:9876: there is no such host"
 
 
 def test_an_ipv6_address_in_brackets(net: Net) -> None:

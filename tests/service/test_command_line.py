@@ -124,8 +124,48 @@ def test_no_permission(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_bad_address_is_named(tmp_path: Path) -> None:
-    assert "=nowhere: host:port is needed" in failure(tmp_path, "send", "T", "x", "-n", "nowhere")
+    assert "-n=nowhere: host:port is needed" in failure(tmp_path, "send", "T", "x", "-n", "nowhere")
     assert "no name server is given" in failure(tmp_path, "send", "T", "x", "-n", " ; ")
+
+
+def test_a_name_that_no_topic_may_have(all_in_one: AllInOne, tmp_path: Path) -> None:
+    for command in (("send", "no topic", "x"), ("tail", "no topic")):
+        line = failure(tmp_path, *command, "-n", all_in_one.namesrv)
+        assert "The specified topic: no topic, contains illegal characters" in line
+
+
+def test_a_broker_asked_as_a_name_server(all_in_one: AllInOne, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{all_in_one.port}"
+    for command in (("send", "T10", "x"), ("tail", "T10")):
+        line = failure(tmp_path, *command, "-n", address)
+        assert f"{address} answers, but is no name server" in line
+
+
+def test_a_broker_that_goes_and_comes_back_is_told_once(start: Start, tmp_path: Path) -> None:
+    namesrv = start("rocketmq-namesrv", "--set=listenPort=0", folder="namesrv")
+    address = "127.0.0.1:" + namesrv.wait_for(r"listens on 0\.0\.0\.0:(\d+)").group(1)
+    broker = (
+        "rocketmq-broker", "-n", address, f"--set=listenPort={free_ports()}",
+        "--set=bindAddress=127.0.0.1", "--set=brokerName=broker-a", "--set=storePathRootDir=store",
+    )  # fmt: skip
+    running = start(*broker, folder="broker")
+    namesrv.wait_for("broker-a .* registered")
+    assert run(command_line("send", "T11", "first", "-n", address), tmp_path).returncode == 0
+    following = Process(command_line("tail", "T11", "--from-start", "-n", address), tmp_path)
+    try:
+        following.wait_for("first")
+        assert running.end() == 0
+        following.wait_for("cannot be read for now")
+        start(*broker, folder="broker")
+        following.wait_for("is read again")
+        assert following.end(signal.SIGINT) == 0
+    finally:
+        following.kill()
+    notes = [line for line in following.output.splitlines() if line.startswith("broker broker-a")]
+    assert [line.partition(" for now")[0] for line in notes] == [
+        "broker broker-a cannot be read",
+        "broker broker-a is read again",
+    ]
 
 
 # ---------------------------------------------- S08: IPv6 everywhere

@@ -105,6 +105,11 @@ class Directory:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         servers = "; ".join(self._servers)
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise MQClientError(
+                f"{servers} answers, but is no name server: {answer.remark} (name servers mostly "
+                "listen on 9876, brokers on 10911)"
+            )
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark, servers)
         route = decode_body(TopicRouteData, answer.body)
@@ -135,7 +140,8 @@ class Directory:
             else:
                 return answer
         raise NoRouteError(
-            f"no name server answers, so topic {topic} cannot be found: {'; '.join(reasons)}"
+            f"no name server answers, so topic {topic} cannot be found: {'; '.join(reasons)} "
+            "(-n or NAMESRV_ADDR says whom to ask)"
         )
 
     async def _explain(self, topic: str, addition: str) -> NoRouteError:

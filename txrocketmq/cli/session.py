@@ -36,7 +36,7 @@ def run(namesrv: str, work: Work, *, when_interrupted: int = INTERRUPTED) -> int
         if not addresses:
             raise RocketMQError("no name server is given: use -n HOST:PORT or set NAMESRV_ADDR")
         for address in addresses:
-            check_address("namesrvAddr", address)
+            check_address("-n", address)
     except RocketMQError as error:
         return complain(error)
     from twisted.internet import reactor

@@ -30,7 +30,7 @@ from txrocketmq.interfaces import IRemotingClient
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.flags import pull_sys_flag
 from txrocketmq.model.message import MessageExt
-from txrocketmq.model.names import TOOLS_CONSUMER_GROUP
+from txrocketmq.model.names import TOOLS_CONSUMER_GROUP, topic_fault
 
 BATCH = 32
 HOLD_MS = 15_000
@@ -76,6 +76,7 @@ class Tail:
         self._from_start = from_start
         self._left = count
         self._followed: dict[tuple[str, int], Deferred[None]] = {}
+        self._away: dict[str, set[int]] = {}
         self._ended: Deferred[None] = Deferred()
 
     async def run(self) -> None:
@@ -84,6 +85,9 @@ class Tail:
         :raises MQClientError: no name server or no broker is there, or reading is not allowed.
         :raises BrokerError: a broker refuses to be read.
         """
+        fault = topic_fault(self._topic)
+        if fault is not None:
+            raise MQClientError(fault)
         refreshing = Deferred.fromCoroutine(self._follow_all())
         refreshing.addErrback(self._fail)
         try:
@@ -130,22 +134,34 @@ class Tail:
 
     async def _pull_all(self, queue: Queue, from_start: bool) -> None:
         offset: int | None = None
-        is_away = False
         while True:
             try:
                 if offset is None:
                     offset = await self._first_offset(queue, from_start)
                 begun = self._reactor.seconds()
                 following = await self._pull(queue, offset)
-                is_away = False
+                self._note_back(queue)
                 if following == offset and self._reactor.seconds() - begun < PAUSE_S:
                     await deferLater(self._reactor, PAUSE_S)
                 offset = following
             except RemotingError as error:
-                if not is_away:
-                    self._note(f"{queue.text} cannot be read for now: {error}")
-                is_away = True
+                self._note_away(queue, error)
                 await deferLater(self._reactor, RETRY_S)
+
+    def _note_away(self, queue: Queue, error: RemotingError) -> None:
+        """Tell once that a broker cannot be read, however many queues it has."""
+        away = self._away.setdefault(queue.broker_name, set())
+        if not away:
+            self._note(f"broker {queue.broker_name} cannot be read for now: {error}")
+        away.add(queue.queue_id)
+
+    def _note_back(self, queue: Queue) -> None:
+        """Tell when all queues of a broker can be read again."""
+        away = self._away.get(queue.broker_name)
+        if away:
+            away.discard(queue.queue_id)
+            if not away:
+                self._note(f"broker {queue.broker_name} is read again")
 
     async def _first_offset(self, queue: Queue, from_start: bool) -> int:
         if from_start:

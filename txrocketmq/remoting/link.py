@@ -17,11 +17,17 @@ otherwise; when the attempt fails, its callers fail, so that they can turn to an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
-from twisted.internet.error import ConnectingCancelledError
+from twisted.internet.error import (
+    ConnectError,
+    ConnectingCancelledError,
+    ConnectionRefusedError,
+    DNSLookupError,
+)
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
@@ -189,10 +195,10 @@ class Link:
     def _not_made(self, failure: Failure, attempt: Deferred[RemotingProtocol]) -> None:
         if self._attempt is not attempt:
             if not isinstance(failure.value, CancelledError | ConnectingCancelledError):
-                log.debug("{peer}: {reason}", peer=self.address, reason=failure.getErrorMessage())
+                log.debug("{peer}: {reason}", peer=self.address, reason=_reason(failure))
             return
         self._attempt = None
-        self._failed(failure.getErrorMessage())
+        self._failed(_reason(failure))
 
     def _failed(self, reason: str) -> None:
         self._back_off(reason)
@@ -212,3 +218,15 @@ class Link:
 
     def _forget(self, deferred: Deferred[RemotingProtocol]) -> None:
         self._callers.pop(deferred, None)
+
+
+def _reason(failure: Failure) -> str:
+    """Why there is no connection, in the system's words where Twisted wraps them in its own."""
+    error = failure.value
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, ConnectError) and isinstance(error.osError, int):
+        return os.strerror(error.osError).lower()
+    if isinstance(error, DNSLookupError):
+        return "there is no such host"
+    return failure.getErrorMessage()
