@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.golden import LINES, units
 from txrocketmq.errors import MQClientError, RecordError
 from txrocketmq.model import flags, names
+from txrocketmq.model.bean import change_text, settings_text
 from txrocketmq.model.heartbeat import build_subscription
 from txrocketmq.model.javahash import crc32, index_hash, java_hash, tags_code
 from txrocketmq.model.message import Message, MessageExt, MessageQueue
@@ -452,6 +453,17 @@ def test_copied_topics_change_apart() -> None:
     copied = copy_topic_config(config)
     copied.attributes["a"] = "2"
     assert config.attributes == {"a": "1"}
+
+
+def test_what_became_of_a_table_entry_is_told_with_what_is_special_about_it() -> None:
+    initial = TopicConfig(topic_name="T")
+    before = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4)
+    after = TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4, order=True)
+    assert change_text(before, None, initial) == "created: readQueueNums=4, writeQueueNums=4"
+    assert change_text(after, before, initial) == "changed: order=true"
+    assert change_text(initial, None, initial) == "created: default settings"
+    assert change_text(before, before, initial) == "changed: nothing"
+    assert settings_text(after, initial) == "order=true, readQueueNums=4, writeQueueNums=4"
 
 
 def test_queues_sort_by_topic_then_broker_then_number() -> None:

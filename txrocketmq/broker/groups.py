@@ -16,6 +16,7 @@ from txrocketmq.codec.bodies import SubscriptionGroupWrapper, decode_body, encod
 from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.interfaces import IConfigFiles
 from txrocketmq.model import names
+from txrocketmq.model.bean import change_text, settings_text
 from txrocketmq.model.group import SubscriptionGroupConfig
 from txrocketmq.model.topic import DataVersion
 
@@ -100,12 +101,14 @@ class SubscriptionGroups:
 
     def update(self, group: SubscriptionGroupConfig) -> None:
         """Create a group or replace its settings; the file follows."""
-        self._table[group.group_name or ""] = group
+        name = group.group_name or ""
+        before = self._table.get(name)
+        self._table[name] = group
         self.data_version.next(self._now_ms())
         self._log.info(
-            "consumer group {group} created or changed: {config}",
-            group=group.group_name,
-            config=group,
+            "consumer group {group} {change}",
+            group=name,
+            change=change_text(group, before, SubscriptionGroupConfig(group_name=name)),
         )
         self.file.changed()
 
@@ -116,7 +119,11 @@ class SubscriptionGroups:
         if group is None:
             return False
         self.data_version.next(self._now_ms())
-        self._log.info("consumer group {group} deleted: {config}", group=name, config=group)
+        self._log.info(
+            "consumer group {group} deleted: {settings}",
+            group=name,
+            settings=settings_text(group, SubscriptionGroupConfig(group_name=name)),
+        )
         self.file.changed()
         return True
 

@@ -18,6 +18,7 @@ from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.errors import shortened
 from txrocketmq.interfaces import IConfigFiles
 from txrocketmq.model import names
+from txrocketmq.model.bean import change_text, settings_text
 from txrocketmq.model.flags import PERM_INHERIT, PERM_READ_WRITE, is_inherited
 from txrocketmq.model.topic import DataVersion, TopicConfig, copy_topic_config
 
@@ -158,10 +159,14 @@ class Topics:
     def update(self, topics: list[TopicConfig]) -> None:
         """Create topics or replace their settings; the file and the name servers follow."""
         for topic in topics:
+            name = topic.topic_name or ""
+            before = self._table.get(name)
             self._put(topic)
             self.data_version.next(self._now_ms())
             self._log.info(
-                "topic {topic} created or changed: {config}", topic=topic.topic_name, config=topic
+                "topic {topic} {change}",
+                topic=name,
+                change=change_text(topic, before, TopicConfig(topic_name=name)),
             )
         self.file.changed()
         self.on_change(topics)
@@ -173,7 +178,11 @@ class Topics:
         if topic is None:
             return False
         self.data_version.next(self._now_ms())
-        self._log.info("topic {topic} deleted: {config}", topic=name, config=topic)
+        self._log.info(
+            "topic {topic} deleted: {settings}",
+            topic=name,
+            settings=settings_text(topic, TopicConfig(topic_name=name)),
+        )
         self.file.changed()
         return True
 

@@ -19,6 +19,30 @@ class Bean(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", gc=
     """Base of all JSON values. Beans are trees: none refers back to its holder."""
 
 
+B = TypeVar("B", bound=Bean)
+
+
+def settings_text(bean: B, initial: B) -> str:
+    """What is special about a bean, for a log line: ``readQueueNums=4, order=true``, or ``default settings``."""
+    return _differences(bean, initial) or "default settings"
+
+
+def change_text(bean: B, before: B | None, initial: B) -> str:
+    """What became of an entry of a table, for a log line: ``created: readQueueNums=4``, ``changed: order=true``."""
+    if before is None:
+        return f"created: {settings_text(bean, initial)}"
+    return f"changed: {_differences(bean, before) or 'nothing'}"
+
+
+def _differences(bean: B, other: B) -> str:
+    members = zip(bean.__struct_fields__, bean.__struct_encode_fields__, strict=True)
+    return ", ".join(
+        f"{wire}={msgspec.json.encode(getattr(bean, name)).decode()}"
+        for name, wire in members
+        if getattr(bean, name) != getattr(other, name)
+    )
+
+
 def default(value: T, name: str | None = None) -> T:
     """A member's official initial value: written also when unchanged. For immutable values.
 
