@@ -32,6 +32,7 @@ FOUND = [
     (539, "the directories of a new store were not synced"),
     (744, "a queue that ended with units that were never written was not cut"),
     (828, "the checkpoint promised too much after the clock was set back"),
+    (5756, "the checkpoint promised too much after the clock was set back twice"),
     (1253, "an index file was ahead of the log, and new messages were not indexed"),
     (4412, "a start that was cut short left a gap between log files"),
 ]

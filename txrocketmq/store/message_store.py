@@ -170,8 +170,6 @@ class MessageStore:
             self._now_ms,
         )
         self.recovery = recoverer.run(clean)
-        # What recovery found is synced when the log is opened below.
-        self.flusher.flushed_timestamp_ms = self.queue_table.newest_timestamp_ms
         # After an orderly stop all is on the device; after any other what was read or changed may not be. The same goes for the
         # directories of a store that is new: an earlier start may have ended between making and syncing them.
         unsynced_offset = self.commit_log.max_offset if clean else self.recovery.start_offset
@@ -183,12 +181,21 @@ class MessageStore:
             self._mark_unsafe(min(unsynced_offset, unsafe_offset))
             raise
         self._write_abort(str(os.getpid()))
-        if self.flusher.flushed_timestamp_ms:
-            # At once: what it said before may have been said by a clock that was set back since.
-            self.checkpoint.physic_msg_timestamp_ms = self.flusher.flushed_timestamp_ms
-            self.checkpoint.save_now()
+        self._note_recovered()
         self.index.recovered()
         self._serving = True
+
+    def _note_recovered(self) -> None:
+        """Let the checkpoint say what recovery found, all of which is synced now. No time in it is later than now: messages that
+        come after the clock was set back would else count as being on the device."""
+        now_ms, checkpoint, table = self._now_ms(), self.checkpoint, self.queue_table
+        newest_ms = table.newest_timestamp_ms = min(table.newest_timestamp_ms, now_ms)
+        self.flusher.flushed_timestamp_ms = newest_ms
+        checkpoint.physic_msg_timestamp_ms = newest_ms or min(
+            checkpoint.physic_msg_timestamp_ms, now_ms
+        )
+        checkpoint.logics_msg_timestamp_ms = min(checkpoint.logics_msg_timestamp_ms, now_ms)
+        checkpoint.save_now()
 
     # Officially the abort file holds the process id, and its presence is all that counts. Ours has a second line after a sync
     # of the log failed: the kernel may then hold pages for clean that the device never got. The line lives as long as those
