@@ -5,6 +5,8 @@ set -eu
 cd "$(dirname "$0")/.."
 EXTRAS="[test]"
 . scripts/venv.sh
+# Some tests make networks of their own.
+command -v ip >/dev/null || { apt-get update -qq && apt-get install -y -qq iproute2 >/dev/null; }
 interop/setup
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .

@@ -457,3 +457,15 @@ def test_long_expressions_are_not_kept(broker: SmallBroker, peer: Peer) -> None:
     assert broker.core.pull._subscriptions._filters == {}
     assert peer.pull(subscription="A || B").bodies == [b"hello"]
     assert list(broker.core.pull._subscriptions._filters) == ["A || B"]
+
+
+def test_a_pull_looks_at_a_bounded_number_of_entries_whatever_it_asks_for(
+    broker: SmallBroker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txrocketmq.store.reader.MAX_PULL_UNITS", 5)
+    for _ in range(12):
+        peer.send(properties=properties(TAGS="A"))
+    pulled = peer.pull(subscription="B", max_msg_nums=2**31 - 1)
+    assert (pulled.code, pulled.header.next_begin_offset) == (20, 5)
+    pulled = peer.pull(subscription="A", offset=5, max_msg_nums=2**31 - 1)
+    assert (pulled.code, pulled.header.next_begin_offset) == (0, 10)

@@ -31,6 +31,10 @@ from txrocketmq.store.unitlog import ColdRead
 MAX_PULL_BYTES = 128 * 1024 * 1024
 MIN_PULL_BYTES = 100
 
+MAX_PULL_UNITS = 16_384
+"""Queue entries that one pull looks at, whatever number it asks for: a filter that nothing passes must not go over millions at
+once (10 to 20 ms for this many)."""
+
 QUERY_ROUNDS = 3
 """How often a query by key goes on with older entries when none of the found ones can be read."""
 
@@ -133,6 +137,7 @@ class StoreReader:
         most_units = -(
             -max(config.max_filter_message_size, max_messages * unit_bytes) // unit_bytes
         )
+        most_units = min(most_units, MAX_PULL_UNITS)
         batch = _Batch(
             self._commit_log,
             config,
