@@ -124,6 +124,8 @@ class RouteTable:
         # A slave in the master's place serves readers only.
         wiped = PERM_WRITE if stands_in and r.acting_master else 0
         name = r.broker_name
+        # What a command took out of the table comes back with the next registration, changed or not.
+        wanted = r.topics if is_changed else self._queues.missing(name, r.topics)
         self._queues.put_all(
             name,
             [
@@ -137,8 +139,7 @@ class RouteTable:
                         write_queue_nums=config.write_queue_nums,
                     ),
                 )
-                for topic, config in r.topics.items()
-                if is_changed or name not in self._queues.of_topic(topic)
+                for topic, config in wanted.items()
             ],
         )
         if is_changed:

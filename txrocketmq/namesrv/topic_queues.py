@@ -7,8 +7,11 @@ there are: a hundred links that close together are a hundred such steps (officia
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from txrocketmq.model.route import QueueData
+
+T = TypeVar("T")
 
 _NOTHING: Mapping[str, QueueData] = {}
 
@@ -46,6 +49,13 @@ class TopicQueues:
         """What a broker name has of each of its topics, to be changed in place."""
         for topic in self._topics_of.get(broker_name, ()):
             yield self._by_topic[topic][broker_name]
+
+    def missing(self, broker_name: str, topics: Mapping[str, T]) -> Mapping[str, T]:
+        """The part of some topics that a broker name does not have."""
+        own: Mapping[str, None] = self._topics_of.get(broker_name, {})
+        if topics.keys() <= own.keys():
+            return {}
+        return {topic: value for topic, value in topics.items() if topic not in own}
 
     def topics_of(self, broker_name: str) -> list[str]:
         """The topics of a broker name."""
