@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import txrocketmq
+from txrocketmq.cli.store import store
 
 _LONGEST_PATH = 255
 
@@ -96,6 +97,8 @@ def explain(source: str) -> None:
         sys.exit(session.complain(f"{source!r} is neither a file nor hex digits"))
     click.echo(explain_stream(data))
 
+
+main.add_command(store)
 
 if __name__ == "__main__":
     main()

@@ -1,0 +1,232 @@
+"""``txrocketmq store``: look into the directory of a stopped broker, check it, repair it.
+
+The work is done by `txrocketmq.store.inspect`, `txrocketmq.store.verify` and `txrocketmq.store.rebuild`; here are options and words.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txrocketmq.errors import RocketMQError
+
+if TYPE_CHECKING:
+    from txrocketmq.store.inspect import LogRecord, StoreDirectory
+
+_DIRECTORY = click.argument(
+    "directory", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+_LOG = click.option(
+    "--commitlog",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Where the commit log is, when not in DIRECTORY/commitlog (storePathCommitLog).",
+)
+
+
+class _Time(click.ParamType):  # type: ignore[type-arg]
+    """Milliseconds since 1970, or an ISO date or time (local, unless it names a zone)."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        try:
+            return int(value)
+        except ValueError:
+            pass
+        try:
+            return int(datetime.fromisoformat(value).timestamp() * 1000)
+        except ValueError:
+            return self.fail(f"{value!r} is neither milliseconds nor an ISO time", param, ctx)
+
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What chooses messages: for `dump` and `export`."""
+    for option in (
+        click.option("--topic", help="Only messages of this topic."),
+        click.option("--queue", type=int, help="Only messages of queues with this number."),
+        click.option("--from", "from_ms", type=_Time(), help="Only messages stored then or later."),
+        click.option("--to", "to_ms", type=_Time(), help="Only messages stored then or earlier."),
+        click.option("--key", help="Only messages with this key or unique key."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.group()
+def store() -> None:
+    """Look into a store DIRECTORY (storePathRootDir), also one of the Java broker."""
+
+
+def _open(directory: Path, commitlog: Path | None) -> StoreDirectory:
+    from txrocketmq.store.inspect import StoreDirectory
+
+    try:
+        return StoreDirectory(directory, commitlog)
+    except (OSError, RocketMQError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds") if ms else "-"
+
+
+# --------------------------------------------------------------------------- info and ls
+
+
+@store.command()
+@_DIRECTORY
+@_LOG
+def info(directory: Path, commitlog: Path | None) -> None:
+    """Say what the directory holds."""
+    from txrocketmq.store.inspect import LogRecord
+
+    found = _open(directory, commitlog)
+    queues = list(found.queues())
+    checkpoint = found.checkpoint()
+    first = found.find_record(found.min_offset)
+    click.echo(f"commit log    {len(found.files)} files of {found.file_bytes} bytes")
+    click.echo(f"offsets       {found.min_offset} to at most {found.files_end}")
+    newest = 0
+    for file in reversed(found.files):
+        for item in found.walk(file.base_offset, check_crc=False):
+            if isinstance(item, LogRecord):
+                newest = item.head.store_timestamp
+        if newest:
+            break
+    click.echo(
+        f"stored        {_time(first.head.store_timestamp if first else 0)} to {_time(newest)}"
+    )
+    topics = {queue.topic for queue in queues}
+    batch = sum(queue.is_batch for queue in queues)
+    click.echo(f"queues        {len(queues)} of {len(topics)} topics, {batch} of them batch queues")
+    click.echo(f"index         {len(found.index_paths())} files")
+    if checkpoint is None:
+        click.echo("checkpoint    none")
+    for name, value in (checkpoint or {}).items():
+        shown = _time(value) if name.endswith("Timestamp") else value
+        click.echo(f"checkpoint    {name} {shown}")
+    abort = (directory / "abort").exists()
+    click.echo(f"abort file    {'there: the last stop was not orderly' if abort else 'none'}")
+    click.echo(f"lock          {'held by a running broker' if found.is_locked() else 'free'}")
+
+
+@store.command()
+@_DIRECTORY
+@_LOG
+def ls(directory: Path, commitlog: Path | None) -> None:
+    """List topics and queues with their smallest and next offset."""
+    found = _open(directory, commitlog)
+    click.echo("QUEUE         MIN         MAX  TOPIC")
+    for queue in found.queues():
+        low, high = queue.bounds(found.min_offset)
+        click.echo(f"{queue.queue_id:>5} {low:>11} {high:>11}  {queue.topic}")
+
+
+# --------------------------------------------------------------------------- dump
+
+
+def _chosen(
+    found: StoreDirectory,
+    topic: str | None,
+    queue: int | None,
+    from_ms: int | None,
+    to_ms: int | None,
+    key: str | None,
+) -> Iterator[LogRecord]:
+    from txrocketmq.model import properties as props
+    from txrocketmq.model.properties import parse_properties
+    from txrocketmq.store.inspect import LogFault
+
+    for item in found.walk():
+        if isinstance(item, LogFault):
+            click.echo(f"no valid record at {item.start}: {item.reason}", err=True)
+            continue
+        head = item.head
+        if (
+            (topic is not None and head.topic != topic)
+            or (queue is not None and head.queue_id != queue)
+            or (from_ms is not None and head.store_timestamp < from_ms)
+            or (to_ms is not None and head.store_timestamp > to_ms)
+        ):
+            continue
+        if key is not None:
+            found_keys = parse_properties(head.properties)
+            keys = found_keys.get(props.KEYS, "").split(" ")
+            if key not in keys and key != found_keys.get(props.UNIQ_KEY):
+                continue
+        yield item
+
+
+def _described(record: LogRecord) -> dict[str, Any]:
+    from txrocketmq.codec.record import decode_record
+
+    message, _ = decode_record(record.data, check_crc=False)
+    described: dict[str, Any] = {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "size": message.store_size,
+        "msgId": message.msg_id,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": message.born_timestamp,
+        "bornHost": "{}:{}".format(*message.born_host),
+        "storeTimestamp": message.store_timestamp,
+        "storeHost": "{}:{}".format(*message.store_host),
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "properties": message.properties,
+    }
+    try:
+        described["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        described["bodyBase64"] = base64.b64encode(message.body).decode()
+    return described
+
+
+@store.command()
+@_DIRECTORY
+@_LOG
+@_options
+def dump(directory: Path, commitlog: Path | None, **choice: Any) -> None:
+    """Print messages as JSON, one a line, in the order of the log."""
+    for record in _chosen(_open(directory, commitlog), **choice):
+        click.echo(json.dumps(_described(record), ensure_ascii=False))
+
+
+# --------------------------------------------------------------------------- verify
+
+
+@store.command()
+@_DIRECTORY
+@_LOG
+@click.option("--no-index", is_flag=True, help="Leave the index out (messageIndexEnable=false).")
+def verify(directory: Path, commitlog: Path | None, no_index: bool) -> None:
+    """Check every record, queue unit and index entry against the others. Exit code 1 when a fault was found."""
+    from txrocketmq.store.verify import Verifier
+
+    found = _open(directory, commitlog)
+    if found.is_locked():
+        click.echo(
+            "a broker runs on this directory: what it writes meanwhile looks like faults", err=True
+        )
+    whole = max(found.files_end - found.min_offset, 1)
+
+    def progress(offset: int) -> None:
+        click.echo(f"{(offset - found.min_offset) * 100 // whole} % ({offset})", err=True)
+
+    verifier = Verifier(found, click.echo, progress, with_index=not no_index)
+    faults = verifier.run()
+    click.echo(
+        f"{verifier.records} records, {verifier.units} queue units, {verifier.entries} index entries; "
+        f"the log ends at {verifier.end_offset}; faults: {faults}"
+    )
+    sys.exit(1 if faults else 0)

@@ -1,0 +1,405 @@
+"""What is in a store directory that no broker has open here? Its files and records, read without changing a byte.
+
+For the ``txrocketmq store`` command. Sizes are taken from the files themselves, so that a directory of any broker can be read
+without its configuration. Everything blocks.
+
+Crash story: nothing is written; the walk over the log goes on behind bytes that are no record, and says where they are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import sys
+from array import array
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import cast
+
+import attrs
+
+from txrocketmq.codec.record import (
+    BLANK_RECORD_BYTES,
+    MAGIC_V1,
+    MIN_RECORD_BYTES,
+    RecordHead,
+    scan_head,
+)
+from txrocketmq.codec.storefiles import (
+    BATCH_UNIT,
+    BATCH_UNIT_BYTES,
+    CHECKPOINT,
+    CQ_FILLER_SIZE,
+    CQ_UNIT,
+    CQ_UNIT_BYTES,
+    INDEX_ENTRY,
+    INDEX_ENTRY_BYTES,
+    INDEX_HEADER,
+    INDEX_HEADER_BYTES,
+    INDEX_SLOT,
+    INDEX_SLOT_BYTES,
+    SIZE_FIELD,
+)
+from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.errors import RecordError, StoreError
+from txrocketmq.store.checkpoint import RECOVERY_REWIND_MS
+from txrocketmq.store.damage import record_fault
+
+_MAGIC_HEAD = struct.pack(">i", MAGIC_V1)[:3]
+_FLOCK = struct.Struct("hhqqi4x")
+_DEFAULT_SLOTS = 5_000_000
+_KINDS = (("consumequeue", CQ_UNIT_BYTES), ("batchconsumequeue", BATCH_UNIT_BYTES))
+
+
+@attrs.frozen
+class LogFault:
+    """Bytes of the log that are no record.
+
+    :ivar start: where a record should begin.
+    :ivar end: where the next whole record begins; None when there is none: a torn end.
+    """
+
+    start: int
+    end: int | None
+    reason: str
+
+
+@attrs.frozen
+class LogRecord:
+    """A record, and where its bytes are."""
+
+    offset: int
+    head: RecordHead
+    buffer: mmap.mmap
+    position: int
+
+    @property
+    def data(self) -> bytes:
+        """The whole record."""
+        return self.buffer[self.position : self.position + self.head.total_size]
+
+
+@attrs.frozen
+class LogFile:
+    """A file of the commit log."""
+
+    base_offset: int
+    path: Path
+    size: int
+
+
+class QueueFiles:
+    """The units of one consume queue (or batch queue), from its files.
+
+    :ivar first_index: number of the first unit in ``data``.
+    :ivar data: all written units.
+    """
+
+    def __init__(self, topic: str, queue_id: int, directory: Path, unit_bytes: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.unit_bytes = unit_bytes
+        self.is_batch = unit_bytes == BATCH_UNIT_BYTES
+        files = _numbered(directory)
+        self.file_bytes = files[0][1].stat().st_size if files else 0
+        self.first_index = files[0][0] // unit_bytes if files else 0
+        parts, expected = [], files[0][0] if files else 0
+        for offset, path in files:
+            if offset != expected:
+                break
+            parts.append(path.read_bytes())
+            expected = offset + len(parts[-1])
+        data = b"".join(parts)
+        self.data = data[: _written(data, unit_bytes) * unit_bytes]
+
+    @property
+    def end_index(self) -> int:
+        """Number of the unit after the last one."""
+        return self.first_index + len(self.data) // self.unit_bytes
+
+    def bounds(self, min_physical_offset: int) -> tuple[int, int]:
+        """The smallest logical offset whose message the log still holds, and the next one."""
+        if self.is_batch:
+            units = list(BATCH_UNIT.iter_unpack(self.data))
+            if not units:
+                return 0, 0
+            live = [unit[4] for unit in units if unit[0] >= min_physical_offset]
+            high = units[-1][4] + units[-1][5]
+            return (live[0] if live else high), high
+        for number, unit in enumerate(CQ_UNIT.iter_unpack(self.data), self.first_index):
+            if unit[0] >= min_physical_offset and unit[1] != CQ_FILLER_SIZE:
+                return number, self.end_index
+        return self.end_index, self.end_index
+
+
+def _numbered(directory: Path) -> list[tuple[int, Path]]:
+    if not directory.is_dir():
+        return []
+    return sorted((int(path.name), path) for path in directory.iterdir() if path.name.isdigit())
+
+
+def _written(data: bytes, unit_bytes: int) -> int:
+    """How many units there are up to the last one that was written."""
+    count = len(data.rstrip(b"\0")) // unit_bytes + 1
+    count = min(count, len(data) // unit_bytes)
+    while count and SIZE_FIELD.unpack_from(data, (count - 1) * unit_bytes + 8)[0] <= 0:
+        count -= 1
+    return count
+
+
+class IndexFileView:
+    """One index file, read only; its number of slots is found from what it holds."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if path.stat().st_size < INDEX_HEADER_BYTES:
+            raise StoreError(f"index file {path} has no header")
+        with path.open("rb") as handle:
+            self.data = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        (
+            self.begin_timestamp_ms,
+            self.end_timestamp_ms,
+            self.begin_offset,
+            self.end_offset,
+            self.slots_used,
+            count,
+        ) = INDEX_HEADER.unpack_from(self.data)
+        self.count = max(count, 1)
+        self.slots = self._find_slots()
+
+    def entries_at(self) -> int:
+        """Position of entry 0, which is never used."""
+        return INDEX_HEADER_BYTES + self.slots * INDEX_SLOT_BYTES
+
+    @property
+    def max_entries(self) -> int:
+        """How many entries the file has room for."""
+        return (len(self.data) - self.entries_at()) // INDEX_ENTRY_BYTES
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Key hash, physical offset, seconds after the begin time, older entry of the slot."""
+        found: tuple[int, int, int, int] = INDEX_ENTRY.unpack_from(
+            self.data, self.entries_at() + number * INDEX_ENTRY_BYTES
+        )
+        return found
+
+    def newest_of_slots(self) -> array[int]:
+        """The newest entry of each slot, 0 where there is none."""
+        slots = array("i", self.data[INDEX_HEADER_BYTES : self.entries_at()])
+        if sys.byteorder == "little":
+            slots.byteswap()
+        return slots
+
+    def _find_slots(self) -> int:
+        """Slots and entries share the file in a way that it does not say: the one where header and entries agree."""
+        room = len(self.data) - INDEX_HEADER_BYTES
+        for slots in chain((_DEFAULT_SLOTS,), range(1, room // INDEX_SLOT_BYTES)):
+            rest = room - slots * INDEX_SLOT_BYTES
+            if rest <= 0 or rest % INDEX_ENTRY_BYTES or rest // INDEX_ENTRY_BYTES < self.count:
+                continue
+            if self._fits(slots):
+                return slots
+        raise StoreError(f"index file {self.path}: header and entries do not agree")
+
+    def _fits(self, slots: int) -> bool:
+        start = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES
+        if self.count == 1:
+            return True
+        first = INDEX_ENTRY.unpack_from(self.data, start + INDEX_ENTRY_BYTES)
+        last = INDEX_ENTRY.unpack_from(self.data, start + (self.count - 1) * INDEX_ENTRY_BYTES)
+        if first[1] != self.begin_offset or first[3] != 0 or last[1] != self.end_offset:
+            return False
+        newest = INDEX_HEADER_BYTES + last[0] % slots * INDEX_SLOT_BYTES
+        return bool(INDEX_SLOT.unpack_from(self.data, newest)[0] == self.count - 1)
+
+
+class StoreDirectory:
+    """A store directory.
+
+    :ivar files: the log's files, oldest first.
+    :ivar file_bytes: size of a log file.
+    """
+
+    def __init__(self, root: Path, log_directory: Path | None = None) -> None:
+        self.root = root
+        self.log_directory = log_directory or root / "commitlog"
+        if not self.log_directory.is_dir():
+            raise StoreError(f"{root} is no store directory: {self.log_directory} is not there")
+        self.files = [
+            LogFile(offset, path, path.stat().st_size)
+            for offset, path in _numbered(self.log_directory)
+        ]
+        self.file_bytes = max((file.size for file in self.files), default=0)
+        self._maps: dict[int, mmap.mmap] = {}
+
+    @property
+    def min_offset(self) -> int:
+        """First byte of the oldest file."""
+        return self.files[0].base_offset if self.files else 0
+
+    @property
+    def files_end(self) -> int:
+        """Behind the last file; the log may end before."""
+        return self.files[-1].base_offset + self.files[-1].size if self.files else 0
+
+    def buffer_at(self, offset: int) -> tuple[LogFile, mmap.mmap] | None:
+        """The file that holds an offset, mapped for reading."""
+        for file in reversed(self.files):
+            if file.base_offset <= offset:
+                if offset >= file.base_offset + file.size:
+                    return None
+                buffer = self._maps.get(file.base_offset)
+                if buffer is None:
+                    if len(self._maps) >= 4:
+                        # Records that were given out may still use it; it is closed with the last of them.
+                        self._maps.pop(next(iter(self._maps)))
+                    with file.path.open("rb") as handle:
+                        buffer = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+                    self._maps[file.base_offset] = buffer
+                return file, buffer
+        return None
+
+    def look(self, offset: int, *, check_crc: bool = True) -> LogRecord | LogFault | int | None:
+        """What lies at an offset: a record, a fault, the offset where the log goes on (next file), or None: nothing was written."""
+        found = self.buffer_at(offset)
+        if found is None:
+            later = [file.base_offset for file in self.files if file.base_offset > offset]
+            return LogFault(offset, later[0], "a log file is missing") if later else None
+        file, buffer = found
+        position = offset - file.base_offset
+        if file.size - position < BLANK_RECORD_BYTES:
+            return file.base_offset + self.file_bytes
+        try:
+            head = scan_head(cast(memoryview, buffer), position, check_crc=check_crc)
+        except RecordError as error:
+            return LogFault(offset, None, str(error).partition(": ")[2])
+        if head is None:
+            return None
+        if head.is_blank:
+            return file.base_offset + self.file_bytes
+        reason = record_fault(offset, head)
+        if reason is not None:
+            return LogFault(offset, None, reason)
+        return LogRecord(offset, head, buffer, position)
+
+    def find_record(self, offset: int) -> LogRecord | None:
+        """The first whole record at or behind an offset."""
+        for file in self.files:
+            end = file.base_offset + file.size
+            if end <= offset:
+                continue
+            found = self.buffer_at(max(offset, file.base_offset))
+            if found is None:
+                continue
+            buffer = found[1]
+            at = buffer.find(_MAGIC_HEAD, max(offset - file.base_offset, 0))
+            while at >= 0:
+                start = file.base_offset + at - 4
+                if start >= offset and at >= 4 and file.size - at >= MIN_RECORD_BYTES - 4:
+                    record = self.look(start)
+                    if isinstance(record, LogRecord):
+                        return record
+                at = buffer.find(_MAGIC_HEAD, at + 1)
+        return None
+
+    def fault_at(self, offset: int, newest_ms: int) -> LogFault | None:
+        """What is wrong where `look` found no record; None at the log's regular end.
+
+        Records behind it that are older than those before are leftovers of an earlier cut, and no sign of damage.
+        """
+        found = self.look(offset)
+        behind = self.find_record(offset + 1)
+        if behind is not None and behind.head.store_timestamp < newest_ms - RECOVERY_REWIND_MS:
+            behind = None
+        if behind is None and found is None:
+            return None
+        reason = found.reason if isinstance(found, LogFault) else "nothing was written there"
+        return LogFault(offset, behind.offset if behind else None, reason)
+
+    def walk(
+        self, offset: int | None = None, *, check_crc: bool = True
+    ) -> Iterator[LogRecord | LogFault]:
+        """All records in the order of the log; between them what is none."""
+        at = self.min_offset if offset is None else offset
+        newest_ms = 0
+        while True:
+            found = self.look(at, check_crc=check_crc)
+            if isinstance(found, LogRecord):
+                yield found
+                newest_ms = found.head.store_timestamp
+                at = found.offset + found.head.total_size
+            elif isinstance(found, int):
+                at = found
+            else:
+                fault = self.fault_at(at, newest_ms)
+                if fault is None:
+                    return
+                yield fault
+                if fault.end is None:
+                    return
+                at = fault.end
+
+    def queues(self) -> Iterator[QueueFiles]:
+        """All consume queues, by topic and number."""
+        for kind, unit_bytes in _KINDS:
+            root = self.root / kind
+            for topic in sorted(root.iterdir()) if root.is_dir() else ():
+                for queue_id, path in _numbered(topic) if topic.is_dir() else ():
+                    if path.is_dir():
+                        yield QueueFiles(topic.name, queue_id, path, unit_bytes)
+
+    def index_paths(self) -> list[Path]:
+        """The index files, oldest first."""
+        return [path for _, path in _numbered(self.root / "index") if path.stat().st_size]
+
+    def checkpoint(self) -> dict[str, int] | None:
+        """The checkpoint's numbers, None when there are none."""
+        path = self.root / "checkpoint"
+        data = path.read_bytes()[: CHECKPOINT.size] if path.is_file() else b""
+        if len(data) < CHECKPOINT.size:
+            return None
+        names = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")
+        return dict(
+            zip(
+                (*names, "masterFlushedOffset", "confirmPhyOffset"),
+                CHECKPOINT.unpack(data),
+                strict=True,
+            )
+        )
+
+    def is_locked(self) -> bool:
+        """Whether another process holds the store's lock."""
+        try:
+            fd = os.open(self.root / "lock", os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+            answer = fcntl.fcntl(fd, fcntl.F_GETLK, asked)
+            return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+        finally:
+            os.close(fd)
+
+    def config(self) -> MessageStoreConfig:
+        """A configuration under which a store opens this directory: the sizes of the files that are there."""
+        config = MessageStoreConfig(store_path_root_dir=str(self.root))
+        if self.log_directory != self.root / "commitlog":
+            config.store_path_commit_log = str(self.log_directory)
+        if self.file_bytes:
+            config.mapped_file_size_commit_log = self.file_bytes
+        for queue in self.queues():
+            if queue.is_batch and queue.file_bytes:
+                config.mapper_file_size_batch_consume_queue = queue.file_bytes
+            elif queue.file_bytes:
+                config.mapped_file_size_consume_queue = queue.file_bytes
+        for path in self.index_paths():
+            try:
+                view = IndexFileView(path)
+            except StoreError:
+                continue
+            if view.count > 1:
+                config.max_hash_slot_num, config.max_index_num = view.slots, view.max_entries
+        return config

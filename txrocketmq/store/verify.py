@@ -1,0 +1,398 @@
+"""Do log, queues and index of a store directory agree? Every record, unit and index entry against the others.
+
+For ``txrocketmq store verify``. One pass over the log checks each record (lengths, position, CRC) and compares its queue unit
+and its index entries; what nothing in the log answered to is looked at afterwards. Nothing is written.
+
+Records as nearly all are take a short path; anything else is left to `StoreDirectory.look`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from struct import Struct
+from zlib import crc32
+
+from txrocketmq.codec.record import MAGIC_V1, RecordHead
+from txrocketmq.codec.storefiles import (
+    BATCH_UNIT,
+    CQ_FILLER_SIZE,
+    CQ_UNIT,
+    CQ_UNIT_BYTES,
+)
+from txrocketmq.errors import StoreError
+from txrocketmq.model import properties as props
+from txrocketmq.model.flags import BORN_HOST_V6_FLAG, INNER_BATCH_FLAG, STORE_HOST_V6_FLAG
+from txrocketmq.model.javahash import tags_code
+from txrocketmq.model.properties import parse_properties
+from txrocketmq.store.consumequeue import SCHEDULE_TOPIC
+from txrocketmq.store.indexfile import KeyHasher, tag_index_hash
+from txrocketmq.store.inspect import (
+    IndexFileView,
+    LogFault,
+    LogRecord,
+    QueueFiles,
+    StoreDirectory,
+)
+from txrocketmq.store.reput import NOT_IN_QUEUE
+
+#: Units with smaller tags codes point into the queue's extension file.
+_EXTENSION_LIMIT = -(1 << 31)
+_UNUSUAL = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG | NOT_IN_QUEUE | INNER_BATCH_FLAG
+_ROLLBACK = 0xC
+_PROGRESS_BYTES = 64 * 1024 * 1024
+_LMQ = "%LMQ%"
+
+# Of a record with IPv4 hosts; times of birth, hosts and retries are not needed.
+_HEAD = Struct(">iiiiiqqi16xq20xi")
+_HEAD_BYTES = _HEAD.size
+
+Say = Callable[[str], object]
+
+
+class Verifier:
+    """One verification of a directory.
+
+    :ivar faults: how many were found; each was said.
+    :ivar records: records of the log that are whole.
+    :ivar units: queue units, :ivar entries: index entries that were looked at.
+    """
+
+    def __init__(
+        self,
+        store: StoreDirectory,
+        say: Say,
+        progress: Callable[[int], object] = lambda _: None,
+        *,
+        with_index: bool = True,
+    ) -> None:
+        self._store = store
+        self._say = say
+        self._progress = progress
+        self._with_index = with_index
+        self._queues: dict[tuple[bytes, int], QueueFiles] = {}
+        self._matched: dict[tuple[bytes, int], int] = {}
+        self._batch_units: dict[tuple[bytes, int], set[tuple[int, int]]] = {}
+        self._missing: dict[tuple[bytes, int], list[int]] = {}
+        self._codes: dict[bytes, int] = {}
+        self._tag_hashes: dict[tuple[bytes, str], int] = {}
+        self._hash = KeyHasher().hash
+        self._entries: Iterator[tuple[int, int, str]] = iter(())
+        self._next_entry: tuple[int, int, str] | None = None
+        self._unindexed: list[int] = []
+        self._newest_ms = 0
+        self.faults = 0
+        self.records = 0
+        self.units = 0
+        self.entries = 0
+        self.end_offset = store.min_offset
+
+    def fault(self, text: str) -> None:
+        """Count a fault and say it."""
+        self.faults += 1
+        self._say(text)
+
+    def run(self) -> int:
+        """Verify everything; how many faults there are."""
+        for queue in self._store.queues():
+            key = (queue.topic.encode(), queue.queue_id)
+            self._queues[key] = queue
+            self.units += len(queue.data) // queue.unit_bytes
+            if queue.is_batch:
+                units = BATCH_UNIT.iter_unpack(queue.data)
+                self._batch_units[key] = {(unit[0], unit[1]) for unit in units}
+        if self._with_index:
+            self._entries = self._all_entries()
+            self._next_entry = next(self._entries, None)
+        self._walk()
+        self._say_what_is_missing()
+        self._check_rest_of_queues()
+        while self._next_entry is not None:
+            offset, _, name = self._next_entry
+            self.fault(f"index {name}: points at {offset}, where no record is")
+            self._next_entry = next(self._entries, None)
+        return self.faults
+
+    # ------------------------------------------------------------------ the log
+
+    def _walk(self) -> None:
+        store = self._store
+        at = store.min_offset
+        said = at
+        while True:
+            at = self._quick(at, min(at + _PROGRESS_BYTES, store.files_end))
+            if at - said >= _PROGRESS_BYTES:
+                said = at
+                self._progress(at)
+            found = store.look(at)
+            if isinstance(found, LogRecord):
+                self._check(found)
+                at += found.head.total_size
+            elif isinstance(found, int):
+                at = found
+            else:
+                fault = store.fault_at(at, self._newest_ms)
+                if fault is None or fault.end is None:
+                    self.end_offset = at
+                    if fault is not None:
+                        self._say_log_fault(fault)
+                    return
+                self._say_log_fault(fault)
+                at = fault.end
+
+    def _say_log_fault(self, fault: LogFault) -> None:
+        behind = "nothing valid is behind it" if fault.end is None else f"goes on at {fault.end}"
+        self.fault(f"log: no valid record at {fault.start} ({fault.reason}); {behind}")
+
+    def _quick(self, at: int, stop: int) -> int:
+        """Go over ordinary records in one file; where the first other one, or none, begins."""
+        found = self._store.buffer_at(at)
+        if found is None:
+            return at
+        file, buffer = found
+        base, size_of_file = file.base_offset, file.size
+        position, last = at - base, min(stop - base, size_of_file)
+        unpack, pack, crc, view = _HEAD.unpack_from, CQ_UNIT.pack, crc32, memoryview(buffer)
+        queues, matched, codes = self._queues, self._matched, self._codes
+        records, with_index, timestamp = 0, self._with_index, self._newest_ms
+        schedule = SCHEDULE_TOPIC.encode()
+        while position + 91 <= size_of_file and position < last:
+            (
+                total, magic, body_crc, queue_id, _, index, offset, flags, stored, body_size,
+            ) = unpack(buffer, position)  # fmt: skip
+            body = position + _HEAD_BYTES
+            body_end = body + body_size
+            end = position + total
+            if (
+                magic != MAGIC_V1
+                or flags & _UNUSUAL
+                or offset != base + position
+                or body_size < 0
+                or end > size_of_file
+                or body_end + 3 > end
+                or (body_size and crc(view[body:body_end]) & 0x7FFFFFFF != body_crc)
+            ):
+                break
+            topic_end = body_end + 1 + buffer[body_end]
+            if topic_end + 2 > end:
+                break
+            text = buffer[topic_end + 2 : end]
+            if buffer[topic_end] << 8 | buffer[topic_end + 1] != len(text) or b"\0" in text:
+                break
+            topic = buffer[body_end + 1 : topic_end]
+            key = (topic, queue_id)
+            queue = queues.get(key)
+            if queue is None or queue.is_batch or topic == schedule or b"\0" in topic:
+                break
+            tag = text.find(b"TAGS\x01")
+            if tag < 0:
+                code = 0
+            elif tag and text[tag - 1] != 2:
+                break
+            else:
+                tag_end = text.find(b"\x02", tag)
+                raw = text[tag + 5 : tag_end if tag_end >= 0 else None]
+                found_code = codes.get(raw)
+                code = self._code(raw) if found_code is None else found_code
+            place = (index - queue.first_index) * CQ_UNIT_BYTES
+            unit = pack(offset, total, code)
+            if place < 0 or queue.data[place : place + CQ_UNIT_BYTES] != unit:
+                break
+            if with_index:
+                self._check_index(offset, topic, text)
+            matched[key] = matched.get(key, 0) + 1
+            records += 1
+            timestamp = stored
+            position = end
+        view.release()
+        self.records += records
+        self._newest_ms = timestamp
+        return base + position
+
+    def _code(self, raw: bytes) -> int:
+        if len(self._codes) > 8192:
+            self._codes.clear()
+        code = self._codes[raw] = tags_code(raw.decode("utf-8", "replace"))
+        return code
+
+    def _check(self, record: LogRecord) -> None:
+        """Check any record against its queue and the index, saying what is wrong."""
+        head = record.head
+        self.records += 1
+        self._newest_ms = head.store_timestamp
+        topic = head.topic.encode()
+        if not head.sys_flag & NOT_IN_QUEUE:
+            self._check_unit(record.offset, head, (topic, head.queue_id))
+        if self._with_index:
+            self._check_index(record.offset, topic, head.properties, head.sys_flag)
+
+    def _check_unit(self, offset: int, head: RecordHead, key: tuple[bytes, int]) -> None:
+        queue = self._queues.get(key)
+        if queue is None:
+            self._missing.setdefault(key, []).append(offset)
+            return
+        name = f"queue {head.topic}-{head.queue_id}"
+        if queue.is_batch:
+            if (offset, head.total_size) not in self._batch_units[key]:
+                self._missing.setdefault(key, []).append(offset)
+            else:
+                self._matched[key] = self._matched.get(key, 0) + 1
+            return
+        place = (head.queue_offset - queue.first_index) * CQ_UNIT_BYTES
+        if place < 0:
+            self.fault(f"{name}: begins behind message {head.queue_offset}, record at {offset}")
+            return
+        data = queue.data[place : place + CQ_UNIT_BYTES]
+        if len(data) < CQ_UNIT_BYTES:
+            self._missing.setdefault(key, []).append(offset)
+            return
+        at, size, code = CQ_UNIT.unpack(data)
+        tags = parse_properties(head.properties).get(props.TAGS)
+        wanted = tags_code(tags) if tags else 0
+        if at > offset and self._is_message(at, head):
+            # The queue was deleted and begun anew: the later message has the place.
+            return
+        if (at, size) != (offset, head.total_size):
+            self.fault(
+                f"{name}: unit {head.queue_offset} says {size} bytes at {at}, "
+                f"the record has {head.total_size} at {offset}"
+            )
+        elif code != wanted and head.topic != SCHEDULE_TOPIC and code >= _EXTENSION_LIMIT:
+            self.fault(
+                f"{name}: unit {head.queue_offset} has tags code {code}, "
+                f"the record at {offset} has {wanted}"
+            )
+        self._matched[key] = self._matched.get(key, 0) + 1
+
+    def _is_message(self, offset: int, head: RecordHead) -> bool:
+        other = self._store.look(offset)
+        return isinstance(other, LogRecord) and (
+            other.head.topic,
+            other.head.queue_id,
+            other.head.queue_offset,
+        ) == (head.topic, head.queue_id, head.queue_offset)
+
+    def _say_what_is_missing(self) -> None:
+        for (topic, queue_id), offsets in sorted(self._missing.items()):
+            self.fault(
+                f"queue {topic.decode()}-{queue_id}: lacks {len(offsets)} messages of the log, "
+                f"from {offsets[0]} to {offsets[-1]}"
+            )
+        if self._unindexed:
+            self.fault(
+                f"index: lacks {len(self._unindexed)} messages that have keys, "
+                f"from {self._unindexed[0]} to {self._unindexed[-1]}"
+            )
+
+    # ------------------------------------------------------------------ queues
+
+    def _check_rest_of_queues(self) -> None:
+        """Look at the units of queues for which the log did not answer all."""
+        first = self._store.min_offset
+        for key, queue in self._queues.items():
+            if self._matched.get(key, 0) == len(queue.data) // queue.unit_bytes:
+                continue
+            name = f"queue {queue.topic}-{queue.queue_id}"
+            layout = BATCH_UNIT if queue.is_batch else CQ_UNIT
+            for number, unit in enumerate(layout.iter_unpack(queue.data), queue.first_index):
+                offset, size = unit[:2]
+                if size == CQ_FILLER_SIZE or 0 < offset + size <= first:
+                    continue
+                reason = self._unit_fault(queue, number, offset, size)
+                if reason is not None:
+                    self.fault(f"{name}: unit {number} says {size} bytes at {offset}, {reason}")
+
+    def _unit_fault(self, queue: QueueFiles, number: int, offset: int, size: int) -> str | None:
+        if size <= 0:
+            return "it was never written"
+        if offset >= self.end_offset:
+            return f"behind the log's end {self.end_offset}"
+        record = self._store.look(offset)
+        if not isinstance(record, LogRecord):
+            return "where no valid record is"
+        head = record.head
+        if head.total_size != size:
+            # Said with the record, where it belongs to this queue.
+            return f"where a record of {head.total_size} bytes is"
+        if queue.is_batch or queue.topic.startswith(_LMQ):
+            return None
+        if (head.topic, head.queue_id, head.queue_offset) != (queue.topic, queue.queue_id, number):
+            return f"where message {head.queue_offset} of {head.topic}-{head.queue_id} is"
+        return None
+
+    # ------------------------------------------------------------------ index
+
+    def _check_index(self, offset: int, topic: bytes, text: bytes, sys_flag: int = 0) -> None:
+        """Compare a record's keys with the index entries of its offset."""
+        entry = self._next_entry
+        while entry is not None and entry[0] < offset:
+            self.fault(f"index {entry[2]}: points at {entry[0]}, where no record is")
+            entry = next(self._entries, None)
+        found = []
+        while entry is not None and entry[0] == offset:
+            found.append(entry)
+            entry = next(self._entries, None)
+        self._next_entry = entry
+        properties = parse_properties(text)
+        wanted, tag_hash = self._hashes(topic.decode("utf-8", "replace"), topic, properties)
+        if sys_flag & _ROLLBACK == _ROLLBACK:
+            wanted = []
+        for _, key_hash, name in found:
+            if key_hash in wanted:
+                wanted.remove(key_hash)
+            elif key_hash != tag_hash:
+                self.fault(f"index {name}: the record at {offset} has no key of hash {key_hash}")
+        if wanted:
+            self._unindexed.append(offset)
+
+    def _hashes(self, topic: str, raw: bytes, properties: dict[str, str]) -> tuple[list[int], int]:
+        """Hashes that the index must have, and that of the tag, which 4.x does not index."""
+        wanted = []
+        uniq_key, keys = properties.get(props.UNIQ_KEY), properties.get(props.KEYS)
+        tag = properties.get(props.TAGS)
+        if uniq_key:
+            wanted.append(self._hash(topic, uniq_key))
+        if keys:
+            wanted += [self._hash(topic, key) for key in keys.split(" ") if key]
+        tag_hash = -1
+        if tag:
+            tag_hash = self._tag_hashes.get((raw, tag), -1)
+            if tag_hash < 0:
+                if len(self._tag_hashes) > 8192:
+                    self._tag_hashes.clear()
+                tag_hash = self._tag_hashes[raw, tag] = tag_index_hash(topic, tag)
+        return wanted, tag_hash
+
+    def _all_entries(self) -> Iterator[tuple[int, int, str]]:
+        """Offset, hash and file name of every entry at or behind the log's start; checks the slots and their chains."""
+        first = self._store.min_offset
+        for path in self._store.index_paths():
+            try:
+                file = IndexFileView(path)
+            except StoreError as error:
+                self.fault(str(error))
+                continue
+            newest = array("i", bytes(4 * file.slots))
+            name = path.name
+            older_offset = -1
+            for number in range(1, file.count):
+                key_hash, offset, _, older = file.entry(number)
+                self.entries += 1
+                slot = key_hash % file.slots
+                if older != newest[slot]:
+                    self.fault(
+                        f"index {name}: entry {number} follows {older} in its slot, "
+                        f"not {newest[slot]}"
+                    )
+                newest[slot] = number
+                if offset < older_offset:
+                    self.fault(f"index {name}: entry {number} goes back to {offset}")
+                elif offset >= first:
+                    older_offset = offset
+                    yield offset, key_hash, name
+            found = file.newest_of_slots()
+            if found == newest:
+                continue
+            for slot, (is_first, should) in enumerate(zip(found, newest, strict=True)):
+                if is_first != should:
+                    self.fault(f"index {name}: slot {slot} begins with {is_first}, not {should}")
