@@ -69,7 +69,7 @@ def test_the_official_file_is_read_as_it_is(tmp_path: Path) -> None:
     assert settings.section(BrokerConfig).broker_name == "broker-a"
 
 
-@pytest.mark.parametrize("line", shell_lines("twistd"))
+@pytest.mark.parametrize("line", shell_lines(".venv/bin/twistd"))
 def test_the_command_lines_are_understood(line: str, tmp_path: Path) -> None:
     (text,) = blocks_of(PAGE, "properties")
     (tmp_path / "broker.conf").write_text(text)
