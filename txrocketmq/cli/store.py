@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -230,3 +230,106 @@ def verify(directory: Path, commitlog: Path | None, no_index: bool) -> None:
         f"the log ends at {verifier.end_offset}; faults: {faults}"
     )
     sys.exit(1 if faults else 0)
+
+
+# --------------------------------------------------------------------------- repair
+
+
+@store.command()
+@_DIRECTORY
+@_LOG
+@click.option("--apply", is_flag=True, help="Do it; without this only say what would be done.")
+@click.option("--cut", "how", flag_value="cut", help="Damage in the middle: drop all behind it.")
+@click.option("--skip", "how", flag_value="skip", help="Damage in the middle: lose only that.")
+@click.option(
+    "-c",
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The broker's configuration: its delay levels, and sizes of files that are gone.",
+)
+def repair(
+    directory: Path, commitlog: Path | None, apply: bool, how: str | None, config_file: str | None
+) -> None:
+    """Derive queues and index from the log anew, and deal with damage in the log."""
+    from txrocketmq.config.load import Role, load_settings
+    from txrocketmq.config.schema import MessageStoreConfig
+    from txrocketmq.store import rebuild
+
+    found = _open(directory, commitlog)
+    base = None
+    if config_file is not None:
+        try:
+            settings = load_settings(Role.BROKER, config_file=config_file)
+        except RocketMQError as error:
+            raise click.ClickException(str(error)) from error
+        base = settings.section(MessageStoreConfig)
+
+    def progress(offset: int) -> None:
+        click.echo(f"at {offset} of {found.files_end}", err=True)
+
+    state = rebuild.read_log(found, progress)
+    for fault in state.faults:
+        behind = "the log ends there" if fault.end is None else f"the next one is at {fault.end}"
+        click.echo(f"no valid record at {fault.start} ({fault.reason}); {behind}")
+    click.echo(f"{state.records} records from which queues and index are derived")
+    if state.damage and how is None:
+        first = state.damage[0].start
+        click.echo(
+            f"say --cut to drop everything from {first} on, or --skip to lose only what is damaged"
+        )
+        sys.exit(1)
+    if not apply:
+        click.echo("nothing was changed: say --apply to do it")
+        return
+    try:
+        aside = rebuild.repair(found, click.echo, progress, how=how, base=base)
+    except (OSError, RocketMQError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"the old files are in {aside}; delete them when all is well")
+
+
+# --------------------------------------------------------------------------- export and import
+
+
+@store.command()
+@_DIRECTORY
+@click.argument("output", type=click.File("wb"))
+@_LOG
+@_options
+def export(directory: Path, output: IO[bytes], commitlog: Path | None, **choice: Any) -> None:
+    """Write messages to the file OUTPUT as raw records, for `import`."""
+    from txrocketmq.store.rebuild import export_messages
+
+    count = export_messages(_chosen(_open(directory, commitlog), **choice), output.write)
+    click.echo(f"{count} messages", err=True)
+
+
+@store.command("import")
+@_DIRECTORY
+@click.argument("source", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_LOG
+def import_(directory: Path, source: Path, commitlog: Path | None) -> None:
+    """Append the messages of the file SOURCE, made by `export`, to the store; an empty DIRECTORY becomes one."""
+    import mmap
+
+    from txrocketmq.config.schema import MessageStoreConfig
+    from txrocketmq.store.rebuild import import_messages
+
+    is_store = commitlog is not None or (directory / "commitlog").is_dir()
+    config = (
+        _open(directory, commitlog).config()
+        if is_store
+        else MessageStoreConfig(store_path_root_dir=str(directory))
+    )
+    if source.stat().st_size == 0:
+        click.echo("0 messages")
+        return
+    try:
+        with source.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        taken, refused = import_messages(config, memoryview(data), click.echo)
+    except (OSError, RocketMQError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{taken} messages, {refused} not taken")
+    sys.exit(1 if refused else 0)

@@ -8,7 +8,9 @@ Crash story: nothing is written; the walk over the log goes on behind bytes that
 
 from __future__ import annotations
 
+import copy
 import fcntl
+import json
 import mmap
 import os
 import struct
@@ -139,6 +141,23 @@ def _numbered(directory: Path) -> list[tuple[int, Path]]:
     if not directory.is_dir():
         return []
     return sorted((int(path.name), path) for path in directory.iterdir() if path.name.isdigit())
+
+
+def _data_ranges(path: Path, position: int) -> Iterator[tuple[int, int]]:
+    """Parts of a file that are not holes, from a position."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        while position < size:
+            try:
+                begin = os.lseek(fd, position, os.SEEK_DATA)
+            except OSError:
+                # Only holes are left.
+                return
+            position = os.lseek(fd, begin, os.SEEK_HOLE)
+            yield begin, position
+    finally:
+        os.close(fd)
 
 
 def _written(data: bytes, unit_bytes: int) -> int:
@@ -294,15 +313,21 @@ class StoreDirectory:
             found = self.buffer_at(max(offset, file.base_offset))
             if found is None:
                 continue
-            buffer = found[1]
-            at = buffer.find(_MAGIC_HEAD, max(offset - file.base_offset, 0))
-            while at >= 0:
-                start = file.base_offset + at - 4
-                if start >= offset and at >= 4 and file.size - at >= MIN_RECORD_BYTES - 4:
-                    record = self.look(start)
-                    if isinstance(record, LogRecord):
-                        return record
-                at = buffer.find(_MAGIC_HEAD, at + 1)
+            for begin, stop in _data_ranges(file.path, max(offset - file.base_offset, 0)):
+                record = self._find_in(file, found[1], begin, stop)
+                if record is not None:
+                    return record
+        return None
+
+    def _find_in(self, file: LogFile, buffer: mmap.mmap, begin: int, stop: int) -> LogRecord | None:
+        """The first whole record of a file that begins in this range."""
+        at = buffer.find(_MAGIC_HEAD, begin + 4, stop + 8)
+        while at >= 0:
+            if file.size - at >= MIN_RECORD_BYTES - 4:
+                record = self.look(file.base_offset + at - 4)
+                if isinstance(record, LogRecord):
+                    return record
+            at = buffer.find(_MAGIC_HEAD, at + 1, stop + 8)
         return None
 
     def fault_at(self, offset: int, newest_ms: int) -> LogFault | None:
@@ -351,6 +376,14 @@ class StoreDirectory:
                     if path.is_dir():
                         yield QueueFiles(topic.name, queue_id, path, unit_bytes)
 
+    def known_topics(self) -> frozenset[str] | None:
+        """Topics that the broker's table of topics has; None when it cannot be read. Others were deleted."""
+        try:
+            data = json.loads((self.root / "config" / "topics.json").read_bytes())
+            return frozenset(data["topicConfigTable"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
     def index_paths(self) -> list[Path]:
         """The index files, oldest first."""
         return [path for _, path in _numbered(self.root / "index") if path.stat().st_size]
@@ -383,9 +416,13 @@ class StoreDirectory:
         finally:
             os.close(fd)
 
-    def config(self) -> MessageStoreConfig:
-        """A configuration under which a store opens this directory: the sizes of the files that are there."""
-        config = MessageStoreConfig(store_path_root_dir=str(self.root))
+    def config(self, base: MessageStoreConfig | None = None) -> MessageStoreConfig:
+        """A configuration under which a store opens this directory: the sizes of the files that are there.
+
+        :param base: what the broker's configuration says, for what no file says.
+        """
+        config = MessageStoreConfig() if base is None else copy.copy(base)
+        config.store_path_root_dir = str(self.root)
         if self.log_directory != self.root / "commitlog":
             config.store_path_commit_log = str(self.log_directory)
         if self.file_bytes:

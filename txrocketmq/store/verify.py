@@ -273,9 +273,14 @@ class Verifier:
         ) == (head.topic, head.queue_id, head.queue_offset)
 
     def _say_what_is_missing(self) -> None:
-        for (topic, queue_id), offsets in sorted(self._missing.items()):
+        known = self._store.known_topics()
+        for (raw, queue_id), offsets in sorted(self._missing.items()):
+            topic = raw.decode()
+            if (raw, queue_id) not in self._queues and known is not None and topic not in known:
+                self._say(f"topic {topic} was deleted: {len(offsets)} messages of queue {queue_id}")
+                continue
             self.fault(
-                f"queue {topic.decode()}-{queue_id}: lacks {len(offsets)} messages of the log, "
+                f"queue {topic}-{queue_id}: lacks {len(offsets)} messages of the log, "
                 f"from {offsets[0]} to {offsets[-1]}"
             )
         if self._unindexed:
