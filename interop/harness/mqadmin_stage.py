@@ -20,6 +20,7 @@ from .mqadmin_text import Masks, Record, parse
 from .puppet import Puppet
 
 CLUSTER_NAME = "InteropCluster"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 #: Keys that stages set, so that both makes have a topic for traces and the same figures.
 BROKER_SETTINGS = {"traceTopicEnable": "true"}
 
@@ -214,20 +215,25 @@ class Stage:
             assert time.monotonic() < deadline, f"no position in {retry}"
             time.sleep(0.2)
 
-    def wait_figures(self) -> None:
-        """The broker has taken the messages of the last commands into its figures, which it does every ten seconds."""
-        deadline = time.monotonic() + PATIENCE_MS / 1000
-        while not re.search(
-            rf"^{self.names['broker']}\b",
-            self._admin.command("statsAll", "-a")["output"],
-            re.MULTILINE,
+    def fresh_figures(self) -> None:
+        """Each topic has got a message within the last minute, and the broker counted it, which it does every ten seconds."""
+        for text in (
+            "sendMessage -t {orders} -p fresh -b {broker} -i 3",
+            "sendMessage -t {single} -p fresh -m true",
+            "sendMsgStatus -b {broker} -c 1",
         ):
-            assert time.monotonic() < deadline, "no figures"
-            time.sleep(0.5)
+            self._admin.command(*text.format_map(self.names).split())
+        wanted = {self.names[name] for name in ("orders", "single", "broker")} | {TRACE_TOPIC}
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while True:
+            shown = self._admin.command("statsAll", "-a")["output"]
+            if wanted <= set(re.findall(r"^\S+", shown, re.MULTILINE)):
+                return
+            assert time.monotonic() < deadline, shown
 
     def wait_trace(self) -> None:
         """The trace of a message sent by the tool can be found."""
-        self._admin.wait_key("RMQ_SYS_TRACE_TOPIC", self.names["traced"])
+        self._admin.wait_key(TRACE_TOPIC, self.names["traced"])
 
 
 T4 = ("4.9.7",)
@@ -393,7 +399,7 @@ def plan(line: str, quick: bool = False) -> list[Step | Callable[[Stage], None]]
         *_positions(),
         *_name_servers(),
         *_upkeep(),
-        *([] if quick else [Stage.wait_figures]),
+        *([] if quick else [Stage.fresh_figures]),
         *_the_rest(),
     ]
     return [
