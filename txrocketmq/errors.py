@@ -46,6 +46,10 @@ class RecordError(RocketMQError):
     """Bytes of a log do not hold a valid message record at the given position."""
 
 
+class FilterError(RocketMQError):
+    """A filter expression cannot be read, or a message's properties are not what it compares them with."""
+
+
 MAX_REMARK_LENGTH = 2000
 """Longer remarks are cut: they repeat what a caller sent, which may be megabytes."""
 

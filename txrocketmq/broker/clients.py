@@ -26,6 +26,16 @@ class GroupChanged(Protocol):
         """Tell them to divide the queues anew."""
 
 
+class SubscriptionsSeen(Protocol):
+    """Follows what consumer groups subscribe, and that they are gone."""
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """A member said what its group subscribes."""
+
+    def unregister(self, group: str) -> None:
+        """The group's last member is gone."""
+
+
 class Member:
     """One client in one group.
 
@@ -112,12 +122,19 @@ class Consumers:
     """All consumer groups with live members.
 
     :param group_changed: is told when a clustering group's members or topics change.
+    :param seen: is told what each heartbeat subscribes.
     """
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, group_changed: GroupChanged) -> None:
+    def __init__(
+        self,
+        clock: IReactorTime,
+        group_changed: GroupChanged,
+        seen: SubscriptionsSeen | None = None,
+    ) -> None:
         self._clock = clock
+        self._seen = seen
         self._group_changed = group_changed
         self._groups: dict[str, ConsumerGroup] = {}
         self._by_connection: dict[IConnection, set[str]] = {}
@@ -170,6 +187,8 @@ class Consumers:
         if subscriptions is not None:
             subscriptions = list(subscriptions)
             changed = group.update_subscriptions(subscriptions) or joined
+            if self._seen is not None:
+                self._seen.register(group_name, subscriptions)
             wishes = wishes_of(subscriptions, message_model)
             if wishes != member.wishes:
                 member.wishes = wishes
@@ -213,6 +232,8 @@ class Consumers:
             del self._by_connection[connection]
         if not group.members:
             del self._groups[group.name]
+            if self._seen is not None:
+                self._seen.unregister(group.name)
         self._compare(group)
         self._log.info(
             "consumer {client} at {address} left group {group}",

@@ -26,6 +26,7 @@ from txrocketmq.broker.admin.upkeep import UpkeepAdmin
 from txrocketmq.broker.clients import ChangeNotices, Consumers, Producers
 from txrocketmq.broker.consumer_offsets import ConsumerOffsets
 from txrocketmq.broker.delay.service import DelayService
+from txrocketmq.broker.filter.consumer_filters import ConsumerFilters
 from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.heartbeat.processor import HeartbeatProcessor
 from txrocketmq.broker.intake import Intake
@@ -123,7 +124,8 @@ class BrokerCore:
             lambda: config.real_time_notify_consumer_change,
             lambda: config.notify_consumer_ids_changed_enable,
         )
-        self.consumers = Consumers(clock, self._notices)
+        self.filters = ConsumerFilters(config, config_files, self._now_ms)
+        self.consumers = Consumers(clock, self._notices, self.filters)
         self.producers = Producers(clock)
         self.stats = BrokerStats(self._now_ms, config.broker_cluster_name, self.topics.is_system)
         self.throughput = Throughput()
@@ -205,6 +207,7 @@ class BrokerCore:
             topics,
             groups,
             self.consumers,
+            self.filters,
             self.offsets,
             self.stats,
             self.throughput,
@@ -265,7 +268,9 @@ class BrokerCore:
                 self.pull.held.wake_group,
             ),
             "settings": SettingsAdmin(configuration, keep_change, self._configuration_changed),
-            "upkeep": UpkeepAdmin(store, self.upkeep, self.consumers, lambda: runtime_info(self)),
+            "upkeep": UpkeepAdmin(
+                store, self.upkeep, self.consumers, self.filters, lambda: runtime_info(self)
+            ),
         }
 
     def handlers(self) -> dict[str, object]:
@@ -297,6 +302,7 @@ class BrokerCore:
         self.topics.load()
         self.groups.load()
         self.offsets.load()
+        self.filters.load()
         self.delays.load()
         self.transactions.load()
 
@@ -399,10 +405,12 @@ class BrokerCore:
 
     def _save_changes(self) -> None:
         self.offsets.save_if_changed()
+        self.filters.save_if_changed()
         for table in (
             self.topics.file,
             self.groups.file,
             self.offsets.file,
+            self.filters.file,
             self.delays.offsets.file,
             self.transactions.open.file,
         ):
@@ -413,6 +421,7 @@ class BrokerCore:
             self.topics.file.save(),
             self.groups.file.save(),
             self.offsets.save(),
+            self.filters.save(),
             self.delays.save(),
             self.transactions.save(),
         )

@@ -80,6 +80,8 @@ class HeldPulls:
     :param wake: runs a pull again and answers it, whatever it finds.
     :param max_offset: the next logical offset of a queue.
     :param capacity: how many pulls may wait at once.
+    :param read_record: the record at a logical offset of a queue, None where it is not at hand; pulls whose filter needs
+        the record are woken by any message where it is None, or cannot be read.
     :ivar count: how many wait.
     :ivar size_bytes: what they take.
     """
@@ -92,8 +94,10 @@ class HeldPulls:
         wake: Callable[[HeldPull], None],
         max_offset: Callable[[str, int], int],
         capacity: Callable[[], int],
+        read_record: Callable[[str, int, int], bytes | None] | None = None,
     ) -> None:
         self._clock = clock
+        self._read_record = read_record
         self._wake = wake
         self._max_offset = max_offset
         self._capacity = capacity
@@ -141,11 +145,22 @@ class HeldPulls:
         pulls = self._by_queue.get((topic, queue_id))
         if pulls is None:
             return
+        record: bytes | None = None
+        is_read = False
         for pull in tuple(pulls):
-            if next_offset > pull.offset:
-                wanted = pull.message_filter
-                if wanted is None or wanted.matches_tags_code(tags_code):
-                    self._make_ready(pull)
+            if next_offset <= pull.offset:
+                continue
+            wanted = pull.message_filter
+            if wanted is not None:
+                if not wanted.matches_tags_code(tags_code):
+                    continue
+                if wanted.needs_record:
+                    if not is_read and self._read_record is not None:
+                        record = self._read_record(topic, queue_id, next_offset - 1)
+                        is_read = True
+                    if record is not None and not wanted.matches_record(record):
+                        continue
+            self._make_ready(pull)
 
     def drop_connection(self, connection: IConnection) -> None:
         """Forget the pulls of a connection that is gone: nobody waits for their answer."""

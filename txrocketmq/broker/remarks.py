@@ -18,3 +18,8 @@ def topic_not_exist(topic: str) -> str:
 def topic_not_exist_for_pull(topic: str) -> str:
     """A topic that a consumer asks for in vain."""
     return f"topic[{topic}] not exist, apply first please! {FAQ}"
+
+
+def filter_not_served(kind: str | None) -> str:
+    """A filter of a kind that this broker does not evaluate, or not as it is configured."""
+    return f"The broker does not support consumer to filter message by {kind}"

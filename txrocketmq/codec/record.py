@@ -488,6 +488,20 @@ def scan_head(buf: Buffer, pos: int = 0, *, check_crc: bool = False) -> RecordHe
     )
 
 
+def peek_properties(record: Buffer) -> bytes:
+    """The property text of a whole record, and nothing else of it.
+
+    :raises RecordError: it is not a whole, consistent record.
+    """
+    head, total_size, magic = _locate(record, 0)
+    if head is _START:
+        return b""
+    body_size = _INT.unpack_from(record, head.size - 4)[0]
+    if body_size < 0 or head.size + body_size > total_size:
+        raise _fail(0, f"body of {body_size} bytes in a record of {total_size}")
+    return _tail(record, 0, total_size, head.size + body_size, magic)[1]
+
+
 def peek_store_timestamp(record: Buffer) -> int:
     """When a record was stored, in ms, from its first 76 bytes or more; -1 when there are fewer."""
     if len(record) < _SYS_FLAG_POSITION + 4:

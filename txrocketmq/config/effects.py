@@ -90,6 +90,7 @@ AT_ONCE = frozenset(
         *("pullThreadPoolQueueCapacity", "maxFilterMessageSize", "accessMessageInMemoryMaxRatio"),
         *("maxTransferBytesOnMessageInDisk", "maxTransferBytesOnMessageInMemory"),
         *("maxTransferCountOnMessageInDisk", "maxTransferCountOnMessageInMemory"),
+        *("enablePropertyFilter", "filterDataCleanTimeSpan"),
         *("maxMsgsNumBatch", "defaultQueryMaxNum", "offsetCheckInSlave", "readUnCommitted"),
         # Delays and transactions.
         *("delayOffsetUpdateVersionStep", "enableScheduleMessageStats"),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from txrocketmq.broker.clients import Consumers
+from txrocketmq.broker.filter.consumer_filters import ConsumerFilters
 from txrocketmq.codec.bodies import (
     ConsumeQueueData,
     KVTable,
@@ -39,11 +40,13 @@ class UpkeepAdmin:
         store: IMessageStore,
         upkeep: IStoreUpkeep,
         consumers: Consumers,
+        filters: ConsumerFilters,
         runtime_info: Callable[[], dict[str, str]],
     ) -> None:
         self._store = store
         self._upkeep = upkeep
         self._consumers = consumers
+        self._filters = filters
         self._runtime_info = runtime_info
 
     def get_runtime_info(self, request: Request[None]) -> Reply:
@@ -75,10 +78,11 @@ class UpkeepAdmin:
             group = self._consumers.get(header.consumer_group)
             wanted = None if group is None else group.subscriptions.get(topic)
             body.subscription_data = wanted
-            body.filter_data = (
-                # The text of the filter that the broker would keep for SQL92; there is none for tags.
-                "null" if wanted is not None else f"{header.consumer_group}@{topic} is not online!"
-            )
+            if wanted is None:
+                body.filter_data = f"{header.consumer_group}@{topic} is not online!"
+            else:
+                kept = self._filters.get(topic, header.consumer_group)
+                body.filter_data = "null" if kept is None else encode_body(kept.data).decode()
         return Reply(remark=REMARK_NO_CODE, body=encode_body(body))
 
     def clean_expired_queues(self, request: Request[None]) -> Reply:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from txrocketmq.broker.clients import Consumers, Member, Producers
+from txrocketmq.broker.filter.sql92 import compile_filter
 from txrocketmq.broker.groups import SubscriptionGroups
+from txrocketmq.broker.remarks import filter_not_served
 from txrocketmq.broker.topics import Topics
 from txrocketmq.codec.bodies import (
     CheckClientRequestBody,
@@ -25,10 +27,11 @@ from txrocketmq.codec.headers import (
     UnregisterClientResponseHeader,
 )
 from txrocketmq.config.schema import BrokerConfig
-from txrocketmq.errors import ResponseError
+from txrocketmq.errors import FilterError, ResponseError
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.flags import PERM_READ_WRITE, topic_sys_flag
 from txrocketmq.model.heartbeat import (
+    EXPRESSION_SQL92,
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
@@ -158,12 +161,15 @@ class HeartbeatProcessor:
     def check_client_config(self, request: Request[None]) -> Reply:
         """CHECK_CLIENT_CONFIG: whether this broker can filter as a consumer wishes, asked before it starts."""
         subscription = decode_body(CheckClientRequestBody, request.body).subscription_data
-        if subscription is not None and not subscription.is_tag_type:
-            raise ResponseError(
-                ResponseCode.SYSTEM_ERROR,
-                "The broker does not support consumer to filter message by "
-                f"{subscription.expression_type}",
-            )
+        if subscription is None or subscription.is_tag_type:
+            return Reply()
+        kind = subscription.expression_type
+        if kind != EXPRESSION_SQL92 or not self._config.enable_property_filter:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, filter_not_served(kind))
+        try:
+            compile_filter(subscription.sub_string or "")
+        except FilterError as error:
+            raise ResponseError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
         return Reply()
 
     @staticmethod

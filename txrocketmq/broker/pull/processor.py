@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from txrocketmq.broker.clients import Consumers
 from txrocketmq.broker.consumer_offsets import SEPARATOR, ConsumerOffsets
+from txrocketmq.broker.filter.consumer_filters import ConsumerFilters
 from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.longpoll import USUAL_PULL_BYTES, HeldPull, HeldPulls
 from txrocketmq.broker.pull.subscriptions import (
@@ -86,6 +87,7 @@ class PullProcessor:
         topics: Topics,
         groups: SubscriptionGroups,
         consumers: Consumers,
+        filters: ConsumerFilters,
         offsets: ConsumerOffsets,
         stats: BrokerStats,
         throughput: Throughput,
@@ -99,17 +101,26 @@ class PullProcessor:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
-        self._subscriptions = Subscriptions(consumers, groups)
+        self._subscriptions = Subscriptions(config, consumers, groups, filters)
         self.held = HeldPulls(
             clock,
             self._answer_woken,
             cast("Callable[[str, int], int]", store.max_offset),
             lambda: config.pull_thread_pool_queue_capacity,
+            self._newest_record,
         )
 
     def pull_message(self, request: Pull) -> Outcome | Deferred[Outcome]:
         """Hand out messages of one queue, or keep the request until there are some."""
         return self._pull(request, True)
+
+    def _newest_record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
+        """The record of a message that just arrived, None where it is not at hand."""
+        found = self._store.get_message(topic, queue_id, offset, 1, NO_BYTE_LIMIT, None)
+        if found.__class__ is not GetMessageResult:
+            cast("Deferred[object]", found).addErrback(lambda failure: None)
+            return None
+        return b"".join(found.records) if found.message_count == 1 else None
 
     def _answer_woken(self, pull: HeldPull) -> None:
         request = pull.request

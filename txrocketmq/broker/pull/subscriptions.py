@@ -1,20 +1,30 @@
 """Which messages does this pull want? From a subscription, sent along or known from heartbeats, to a filter for the store.
 
-Stands for the subscription half of ``PullMessageProcessor`` and for ``ExpressionMessageFilter`` as far as tags go.
+Stands for the subscription half of ``PullMessageProcessor`` and for the choice of an ``ExpressionMessageFilter``.
 """
 
 from __future__ import annotations
 
 from txrocketmq.broker.clients import Consumers
+from txrocketmq.broker.filter.consumer_filters import ConsumerFilters
+from txrocketmq.broker.filter.property_filter import PropertyFilter
+from txrocketmq.broker.filter.sql92 import compile_filter
 from txrocketmq.broker.groups import SubscriptionGroups
-from txrocketmq.broker.remarks import FAQ
+from txrocketmq.broker.remarks import FAQ, filter_not_served
 from txrocketmq.codec.headers import PullMessageRequestHeader
-from txrocketmq.errors import MQClientError, ResponseError
+from txrocketmq.config.schema import BrokerConfig
+from txrocketmq.errors import FilterError, MQClientError, ResponseError
 from txrocketmq.interfaces import IMessageFilter
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.flags import PULL_SUBSCRIPTION
 from txrocketmq.model.group import SubscriptionGroupConfig
-from txrocketmq.model.heartbeat import EXPRESSION_TAG, SUB_ALL, SubscriptionData, build_subscription
+from txrocketmq.model.heartbeat import (
+    EXPRESSION_SQL92,
+    EXPRESSION_TAG,
+    SUB_ALL,
+    SubscriptionData,
+    build_subscription,
+)
 from txrocketmq.store.filter import TagsFilter
 
 CACHE_ENTRIES = 4096
@@ -40,7 +50,15 @@ class PullForbidden(ResponseError):
 class Subscriptions:
     """Finds the filter of a pull."""
 
-    def __init__(self, consumers: Consumers, groups: SubscriptionGroups) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        consumers: Consumers,
+        groups: SubscriptionGroups,
+        kept: ConsumerFilters,
+    ) -> None:
+        self._config = config
+        self._kept = kept
         self._consumers = consumers
         self._groups = groups
         self._filters: dict[str, IMessageFilter] = {}
@@ -68,12 +86,20 @@ class Subscriptions:
             subscription = build_subscription(
                 header.topic, header.subscription, header.expression_type
             )
-        except MQClientError as error:
+            if not subscription.is_tag_type:
+                self._check_served(subscription)
+                return PropertyFilter(compile_filter(subscription.sub_string or ""))
+        except (FilterError, MQClientError) as error:
             raise ResponseError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED,
                 "parse the consumer's subscription failed",
             ) from error
-        return self._filter_of(subscription)
+        return self._tags_filter(subscription)
+
+    def _check_served(self, subscription: SubscriptionData) -> None:
+        kind = subscription.expression_type
+        if kind != EXPRESSION_SQL92 or not self._config.enable_property_filter:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, filter_not_served(kind))
 
     def _from_heartbeat(
         self, header: PullMessageRequestHeader, config: SubscriptionGroupConfig
@@ -105,16 +131,29 @@ class Subscriptions:
             raise ResponseError(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
-        return self._filter_of(subscription)
+        if subscription.is_tag_type:
+            return self._tags_filter(subscription)
+        return self._kept_filter(header, subscription)
 
-    def _filter_of(self, subscription: SubscriptionData) -> IMessageFilter | None:
-        expression = subscription.sub_string or SUB_ALL
-        if not subscription.is_tag_type:
+    def _kept_filter(
+        self, header: PullMessageRequestHeader, subscription: SubscriptionData
+    ) -> IMessageFilter:
+        kept = self._kept.get(header.topic, header.consumer_group)
+        if kept is None:
             raise ResponseError(
-                ResponseCode.SYSTEM_ERROR,
-                "The broker does not support consumer to filter message by "
-                f"{subscription.expression_type}",
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
             )
+        if kept.client_version < header.sub_version:
+            raise ResponseError(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
+        self._check_served(subscription)
+        return kept.message_filter
+
+    def _tags_filter(self, subscription: SubscriptionData) -> IMessageFilter | None:
+        expression = subscription.sub_string or SUB_ALL
         if subscription.class_filter_mode or expression == SUB_ALL:
             return None
         cached = self._filters.get(expression)

@@ -141,6 +141,19 @@ class ConsumerFilterData(Bean, kw_only=True):
     topic: str | None = None
 
 
+class TopicFilters(Bean, kw_only=True):
+    """The SQL92 filters on one topic, by group."""
+
+    group_filter_data: dict[str, ConsumerFilterData] = fresh(dict)
+    topic: str | None = None
+
+
+class ConsumerFilterTable(Bean, kw_only=True):
+    """The file ``consumerFilter.json``: all SQL92 filters that the broker keeps, by topic."""
+
+    filter_data_by_topic: dict[str, TopicFilters] = fresh(dict)
+
+
 class Metric(Bean, kw_only=True):
     """A count and the time of its last change in ms."""
 
