@@ -76,7 +76,8 @@ class Tail:
         self._from_start = from_start
         self._left = count
         self._followed: dict[tuple[str, int], Deferred[None]] = {}
-        self._away: dict[str, set[int]] = {}
+        self._away: set[Queue] = set()
+        self._told: set[str] = set()
         self._ended: Deferred[None] = Deferred()
 
     async def run(self) -> None:
@@ -149,19 +150,19 @@ class Tail:
                 await deferLater(self._reactor, RETRY_S)
 
     def _note_away(self, queue: Queue, error: RemotingError) -> None:
-        """Tell once that a broker cannot be read, however many queues it has."""
-        away = self._away.setdefault(queue.broker_name, set())
-        if not away:
-            self._note(f"broker {queue.broker_name} cannot be read for now: {error}")
-        away.add(queue.queue_id)
+        """Tell once that a broker cannot be read, however many queues it has and however long it takes."""
+        if queue not in self._away:
+            self._away.add(queue)
+            if queue.broker_name not in self._told:
+                self._told.add(queue.broker_name)
+                self._note(f"broker {queue.broker_name} cannot be read for now: {error}")
 
     def _note_back(self, queue: Queue) -> None:
-        """Tell when all queues of a broker can be read again."""
-        away = self._away.get(queue.broker_name)
-        if away:
-            away.discard(queue.queue_id)
-            if not away:
-                self._note(f"broker {queue.broker_name} is read again")
+        """Tell when a broker is read again: with its first queue, the others may wait for messages."""
+        self._away.discard(queue)
+        if queue.broker_name in self._told:
+            self._told.discard(queue.broker_name)
+            self._note(f"broker {queue.broker_name} is read again")
 
     async def _first_offset(self, queue: Queue, from_start: bool) -> int:
         if from_start:
