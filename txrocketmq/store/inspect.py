@@ -198,12 +198,9 @@ class IndexFileView:
         """How many entries the file has room for."""
         return (len(self.data) - self.entries_at()) // INDEX_ENTRY_BYTES
 
-    def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Key hash, physical offset, seconds after the begin time, older entry of the slot."""
-        found: tuple[int, int, int, int] = INDEX_ENTRY.unpack_from(
-            self.data, self.entries_at() + number * INDEX_ENTRY_BYTES
-        )
-        return found
+    def entry_position(self, number: int) -> int:
+        """Where an entry lies in the file."""
+        return self.entries_at() + number * INDEX_ENTRY_BYTES
 
     def newest_of_slots(self) -> array[int]:
         """The newest entry of each slot, 0 where there is none."""

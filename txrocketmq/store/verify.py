@@ -19,6 +19,7 @@ from txrocketmq.codec.storefiles import (
     CQ_FILLER_SIZE,
     CQ_UNIT,
     CQ_UNIT_BYTES,
+    INDEX_ENTRY,
 )
 from txrocketmq.errors import StoreError
 from txrocketmq.model import properties as props
@@ -380,8 +381,9 @@ class Verifier:
             newest = array("i", bytes(4 * file.slots))
             name = path.name
             older_offset = -1
-            for number in range(1, file.count):
-                key_hash, offset, _, older = file.entry(number)
+            units = memoryview(file.data)[file.entry_position(1) : file.entry_position(file.count)]
+            for number, entry in enumerate(INDEX_ENTRY.iter_unpack(units), 1):
+                key_hash, offset, _, older = entry
                 self.entries += 1
                 slot = key_hash % file.slots
                 if older != newest[slot]:
