@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -263,20 +264,39 @@ def test_a_hundred_links_that_close_together_leave_the_others_routes():
     assert route(world, "shared") is None
 
 
-def test_brokers_that_come_together_are_one_log_entry():
-    world = World()
-    entries: list[str] = []
+@pytest.fixture
+def entries() -> Iterator[list[str]]:
+    """What is logged during a test."""
+    found: list[str] = []
 
     def note(event: dict[str, Any]) -> None:
-        entries.append(formatEvent(event))
+        found.append(formatEvent(event))
 
     globalLogPublisher.addObserver(note)
-    try:
-        for number in range(3):
-            register(world.connect(), name=f"b-{number}", address=f"192.0.2.{number}:10911")
-        world.pass_seconds(1)
-    finally:
-        globalLogPublisher.removeObserver(note)
+    yield found
+    globalLogPublisher.removeObserver(note)
+
+
+def test_a_name_that_two_live_brokers_have_is_told(entries: list[str]) -> None:
+    world = World()
+    first, second = world.connect(), world.connect()
+    register(first, name="b", address="192.0.2.1:10911")
+    register(second, name="b", address="192.0.2.2:10911")
+    assert [entry for entry in entries if "place" in entry] == [
+        "192.0.2.2:10911 takes the place of 192.0.2.1:10911 as b id 0, which is alive: "
+        "brokers need names of their own"
+    ]
+    first.drop()
+    second.drop()
+    register(world.connect(), name="b", address="192.0.2.3:10911")
+    assert len([entry for entry in entries if "place" in entry]) == 1
+
+
+def test_brokers_that_come_together_are_one_log_entry(entries: list[str]) -> None:
+    world = World()
+    for number in range(3):
+        register(world.connect(), name=f"b-{number}", address=f"192.0.2.{number}:10911")
+    world.pass_seconds(1)
     came = [entry for entry in entries if "registered" in entry]
     assert came == [
         "\n".join(

@@ -85,6 +85,14 @@ class RouteTable:
                 id=r.broker_id,
             )
             return None
+        if previous not in (None, r.address) and (r.cluster, previous) in self._live:
+            self._log.warn(
+                "{address} takes the place of {previous} as {name} id {id}, which is alive: brokers need names of their own",
+                address=r.address,
+                previous=previous,
+                name=r.broker_name,
+                id=r.broker_id,
+            )
         members[r.broker_id] = r.address
         broker = self._take_broker(r, members)
         self._take_topics(r, broker, is_first=not previous)
