@@ -156,7 +156,7 @@ class Producer(_Client):
 class PushConsumer(_Client):
     """An official ``DefaultMQPushConsumer``.
 
-    ``model`` is CLUSTERING or BROADCASTING, ``listener`` concurrent or orderly. With a record file the rows survive a kill.
+    ``model`` is CLUSTERING or BROADCASTING, ``listener`` concurrent or orderly; ``sql`` filters by properties. With a record file the rows survive a kill.
     """
 
     _kind = "push"

@@ -15,6 +15,7 @@ from interop.harness.cell import Cell
 from interop.harness.clients import PATIENCE_MS, Producer, Row
 from interop.harness.columns import by_tier
 from interop.harness.kinds import TransactionProducer, WatchedConsumer
+from interop.harness.puppet import PuppetError
 
 OURS = ("ours/5.4.0-json", "ours/4.9.7-json")
 pytestmark = [
@@ -197,6 +198,52 @@ class TestTransactions:
         checks.nothing_is_lost(counted(stored), due)
         checks.nothing_came_twice([row for row in rows if row.seq % 4 == 0])
         assert set(asked) == {seq for seq in range(count) if seq % 4 >= 2}
+
+
+class TestFilters:
+    """Consumers that say by SQL92 which properties they want."""
+
+    @pytest.fixture(autouse=True)
+    def filters_served(self, cell: Cell) -> None:
+        """Brokers filter so only where they are told to."""
+        broker = cell.cluster.broker_address
+        words = ("updateBrokerConfig", "-b", broker, "-k", "enablePropertyFilter", "-v", "true")
+        assert "update broker config success" in cell.admin.command(*words)["output"]
+
+    def test_only_what_matches_comes(self, cell: Cell) -> None:
+        count = min(cell.count, 2_000)
+        wanted = (
+            "(seq between 10 and 19 or seq in ('3', '5')) and TAGS is not null and absent is null"
+        )
+        due = [3, 5, *range(10, 20), count]
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            make_topics(cell, producer, cell.topic)
+            with WatchedConsumer(
+                cell.puppet,
+                cell.namesrv,
+                cell.group,
+                cell.topic,
+                sql=f"{wanted} or seq = {count}",
+                **QUICK,
+            ) as consumer:
+                producer.send(cell.topic, cell.seed, count, size=SIZE, tags=["TagA"])
+                consumer.wait(len(due) - 1)
+                # This one finds the pulls waiting.
+                producer.send(cell.topic, cell.seed, 1, first=count, size=SIZE)
+                consumer.wait(len(due))
+                rows = consumer.rows()
+        checks.bodies_are_whole(rows, cell.seed, SIZE)
+        checks.nothing_is_lost(rows, due)
+        checks.nothing_came_twice(rows)
+        assert len(rows) == len(due)
+
+    def test_a_wrong_expression_stops_the_consumer_at_its_start(self, cell: Cell) -> None:
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            make_topics(cell, producer, cell.topic)
+        with pytest.raises(PuppetError, match="Encountered"):
+            WatchedConsumer(
+                cell.puppet, cell.namesrv, cell.group, cell.topic, sql="seq between", **QUICK
+            )
 
 
 @pytest.mark.short_columns(OURS[0])

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -68,7 +69,11 @@ final class PushConsumers {
         // A stop lets listeners that run come to their end, so that what they took is committed.
         client.setAwaitTerminationMillisWhenShutdown(10_000);
         client.setPullBatchSize(args.integer("pull_batch", 32));
-        client.subscribe(args.text("topic"), args.text("expression", "*"));
+        if (args.has("sql")) {
+            client.subscribe(args.text("topic"), MessageSelector.bySql(args.text("sql")));
+        } else {
+            client.subscribe(args.text("topic"), args.text("expression", "*"));
+        }
         Received received = new Received(args.text("record_file", null));
         String name = args.text("name");
         failuresLeft.put(name, args.integer("fail_first", 0));
