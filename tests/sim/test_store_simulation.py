@@ -17,7 +17,8 @@ def test_promises_are_kept(seeds: range) -> None:
         replay(seed)
 
 
-#: Seeds that failed once, with the fault that they found.
+#: Seeds that failed once, with the fault that they found. What a seed does depends on each disk operation of the store, so they
+#: are no proof that the fault is gone; `test_faults_are_noticed` and the tests in `tests/store` are.
 FOUND = [
     (0, "a queue's file got no length, a later one did"),
     (2, "a message had its keys in two index files, and lost those in the second"),
