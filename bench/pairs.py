@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +64,7 @@ class PairFailed(RuntimeError):
     """A server ended by itself, or does not listen in time."""
 
 
-class Pair:
+class Pair(ABC):
     """A name server and a broker; subclasses say what is executed.
 
     :param directory: an empty directory for the store, settings and logs; deleted at the end.
@@ -170,12 +171,13 @@ class Pair:
             block.release()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    @abstractmethod
     def _spawn(self, role: str) -> None:
-        raise NotImplementedError
+        """Start one of the two servers and keep its process."""
 
+    @abstractmethod
     def logs(self) -> str:
         """The last lines of what the servers wrote."""
-        raise NotImplementedError
 
     def _end(self, role: str) -> None:
         process = self._processes.pop(role)
