@@ -6,8 +6,10 @@ import pytest
 from small_broker import Peer, SmallBroker
 from zope.interface.verify import verifyObject
 
-from txrocketmq.broker.core import BrokerCore, host_port, numeric_host
-from txrocketmq.broker.operations import NOT_SERVED, OPERATIONS
+from txrocketmq.broker.addresses import host_port, numeric_host
+from txrocketmq.broker.core import BrokerCore
+from txrocketmq.broker.not_served import NOT_SERVED
+from txrocketmq.broker.operations import OPERATIONS
 from txrocketmq.errors import ConfigError
 from txrocketmq.interfaces import IConfigFiles, IConnectionListener
 from txrocketmq.model.codes import RequestCode, ResponseCode

@@ -12,11 +12,11 @@ import pytest
 from tests.sim.conftest import SEEDS
 from tests.sim.replay import fails
 from txrocketmq.store import commitlog, flush, queuetable, recover, unitlog
+from txrocketmq.store.abortfile import AbortFile
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.consumequeue import ConsumeQueue
 from txrocketmq.store.flush import LogFlusher
 from txrocketmq.store.index import IndexService
-from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.testing.simdisk import Faults, SimulatedDisk
 
@@ -71,9 +71,9 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
     ),
     "after EIO the log is written on": (flush, "_is_lost", no),
     "after EIO and a restart the log is trusted": (
-        MessageStore,
-        "_unsafe_offset",
-        lambda store: 1 << 62,
+        AbortFile,
+        "unsafe_offset",
+        lambda abort: 1 << 62,
     ),
     "a torn end of properties is taken for a record": (
         commitlog,

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from ipaddress import ip_address
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.logger import Logger
-from zope.interface import implementer
 
+from txrocketmq.broker.addresses import host_port, numeric_host
 from txrocketmq.broker.admin.connections import ConnectionAdmin
 from txrocketmq.broker.admin.groups import GroupAdmin
 from txrocketmq.broker.admin.positions import PositionAdmin
@@ -23,17 +21,20 @@ from txrocketmq.broker.admin.settings import KeepChange, SettingsAdmin
 from txrocketmq.broker.admin.stats import StatsAdmin
 from txrocketmq.broker.admin.topics import TopicAdmin
 from txrocketmq.broker.admin.upkeep import UpkeepAdmin
+from txrocketmq.broker.client_links import ClientLinks
 from txrocketmq.broker.clients import ChangeNotices, Consumers, Producers
 from txrocketmq.broker.consumer_offsets import ConsumerOffsets
 from txrocketmq.broker.delay.service import DelayService
+from txrocketmq.broker.features import make_features
 from txrocketmq.broker.filter.consumer_filters import ConsumerFilters
 from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.heartbeat.processor import HeartbeatProcessor
 from txrocketmq.broker.intake import Intake
 from txrocketmq.broker.lock_processor import LockProcessor
 from txrocketmq.broker.locks import QueueLocks
+from txrocketmq.broker.not_served import NOT_SERVED
 from txrocketmq.broker.offset.processor import OffsetProcessor
-from txrocketmq.broker.operations import NOT_SERVED, OPERATIONS
+from txrocketmq.broker.operations import OPERATIONS
 from txrocketmq.broker.progress import Progress
 from txrocketmq.broker.pull.processor import PullProcessor
 from txrocketmq.broker.query.processor import QueryProcessor
@@ -44,6 +45,7 @@ from txrocketmq.broker.runtime_info import runtime_info
 from txrocketmq.broker.send.processor import SendProcessor
 from txrocketmq.broker.send.special import SpecialSends
 from txrocketmq.broker.stats import DAY, HOUR, MINUTE, BrokerStats
+from txrocketmq.broker.sweep import Sweep
 from txrocketmq.broker.throughput import Throughput
 from txrocketmq.broker.to_clients import ClientCalls, notify_ids_changed
 from txrocketmq.broker.topics import Topics
@@ -53,8 +55,6 @@ from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.errors import ConfigError
 from txrocketmq.interfaces import (
     IConfigFiles,
-    IConnection,
-    IConnectionListener,
     IMessageStore,
     IRemotingClient,
     IStoreUpkeep,
@@ -110,7 +110,7 @@ class BrokerCore:
         self.address = host_port(config.broker_ip1, listen_port)
         self._store_host = store_host or numeric_host(config.broker_ip1, listen_port)
         self._is_loaded = False
-        self._sweeps: list[_Sweep] = []
+        self._sweeps: list[Sweep] = []
         self._midnight: IDelayedCall | None = None
         self._leaving: Deferred[None] | None = None
         self.started_ms = self._now_ms()
@@ -151,6 +151,9 @@ class BrokerCore:
             ),
             keep_change,
         )
+        self.features = make_features(self, config_files)
+        for feature in self.features:
+            self._handlers |= feature.handlers()
         self.connection_listener = ClientLinks(self)
         store.add_arrival_listener(self.pull.held.message_arrived)
 
@@ -234,7 +237,7 @@ class BrokerCore:
         clients = ClientCalls(self.consumers)
         self._handlers |= {
             "topics": TopicAdmin(config, store, topics, self.offsets, self._topic_deleted),
-            "groups": GroupAdmin(config, groups, self.offsets, self.stats.group_deleted),
+            "groups": GroupAdmin(config, groups, self.offsets, self._group_deleted),
             "connections": ConnectionAdmin(
                 config,
                 self.address,
@@ -280,7 +283,7 @@ class BrokerCore:
     def lane_limits(self) -> dict[Lane, int]:
         """How many requests of each kind may wait for a deferred answer."""
         config = self.config
-        return {
+        limits = {
             Lane.SEND: config.send_thread_pool_queue_capacity,
             Lane.PULL: config.pull_thread_pool_queue_capacity,
             Lane.QUERY: config.query_thread_pool_queue_capacity,
@@ -290,6 +293,9 @@ class BrokerCore:
             Lane.TRANSACTION: config.end_transaction_pool_queue_capacity,
             Lane.ADMIN: config.admin_broker_thread_pool_queue_capacity,
         }
+        for feature in self.features:
+            limits |= feature.lane_limits()
+        return limits
 
     def load(self) -> None:
         """Read the tables of topics, groups and offsets; once, after the store's lock is held.
@@ -305,6 +311,8 @@ class BrokerCore:
         self.filters.load()
         self.delays.load()
         self.transactions.load()
+        for feature in self.features:
+            feature.load()
 
     def start(self) -> None:
         """Begin timed work and register with the name servers; the store is loaded and the port listens."""
@@ -321,6 +329,8 @@ class BrokerCore:
         )
         self.delays.start()
         self.transactions.start()
+        for feature in self.features:
+            feature.start()
         self._every(NOTICE_FLUSH_S, self._notices.flush)
         self._every(1.0, self._sample_throughput)
         for span, sample in (
@@ -356,6 +366,8 @@ class BrokerCore:
         leaving = self.leave()
         self.delays.stop()
         self.transactions.stop()
+        for feature in self.features:
+            feature.stop()
         self.pull.held.stop()
         return leaving.addCallback(lambda ignored: self._save_all())
 
@@ -367,7 +379,7 @@ class BrokerCore:
         return int(self._clock.seconds() * 1000)
 
     def _every(self, period_s: float, work: Callable[[], object]) -> None:
-        self._sweeps.append(_Sweep(self._clock, period_s, work))
+        self._sweeps.append(Sweep(self._clock, period_s, work))
 
     def _sample_throughput(self) -> None:
         self.throughput.sample(self._now_ms(), self.stats.put_total(True))
@@ -387,6 +399,13 @@ class BrokerCore:
         if self.config.auto_delete_unused_stats:
             self.stats.topic_deleted(topic)
         self.transactions.open.topic_deleted(topic)
+        for feature in self.features:
+            feature.topic_deleted(topic)
+
+    def _group_deleted(self, group: str) -> None:
+        self.stats.group_deleted(group)
+        for feature in self.features:
+            feature.group_deleted(group)
 
     def _configuration_changed(self, change: Change) -> None:
         """What has to follow a change of the configuration at once."""
@@ -415,61 +434,23 @@ class BrokerCore:
             self.transactions.open.file,
         ):
             table.retry()
+        for feature in self.features:
+            feature.save_changes()
 
     def _save_all(self) -> Deferred[None]:
-        saving = (
+        saving = [
             self.topics.file.save(),
             self.groups.file.save(),
             self.offsets.save(),
             self.filters.save(),
             self.delays.save(),
             self.transactions.save(),
-        )
+        ]
+        for feature in self.features:
+            done = feature.save()
+            if done is not None:
+                saving.append(done)
         return DeferredList(saving).addCallback(lambda ignored: None)
-
-
-@implementer(IConnectionListener)
-class ClientLinks:
-    """Lets the tables of clients follow the life of connections (official ``ClientHousekeepingService``)."""
-
-    def __init__(self, core: BrokerCore) -> None:
-        self._core = core
-
-    def connected(self, connection: IConnection) -> None:
-        """A link alone says nothing: clients introduce themselves by heartbeat."""
-
-    def disconnected(self, connection: IConnection, reason: str) -> None:
-        """The client is gone from all tables at once, and its held pulls with it."""
-        core = self._core
-        core.pull.held.drop_connection(connection)
-        core.producers.drop_connection(connection)
-        core.consumers.drop_connection(connection)
-
-    def idle(self, connection: IConnection) -> None:
-        """Nothing was heard for two minutes; `disconnected` follows."""
-
-
-class _Sweep:
-    """Work at every period; a failure is logged and the next period comes all the same."""
-
-    _log = Logger()
-
-    def __init__(self, clock: IReactorTime, period_s: float, work: Callable[[], object]) -> None:
-        self._clock = clock
-        self._period_s = period_s
-        self._work = work
-        self._call: IDelayedCall = clock.callLater(period_s, self._run)
-
-    def stop(self) -> None:
-        if self._call.active():
-            self._call.cancel()
-
-    def _run(self) -> None:
-        self._call = self._clock.callLater(self._period_s, self._run)
-        try:
-            self._work()
-        except Exception:
-            self._log.failure("timed work failed")
 
 
 def _take_role(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
@@ -483,23 +464,3 @@ def _take_role(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
         raise ConfigError(
             f"brokerRole {role}: expected one of {', '.join((*MASTER_ROLES, 'SLAVE'))}"
         )
-
-
-def host_port(host: str, port: int) -> str:
-    """An address as it is advertised; IPv6 hosts in brackets."""
-    if ":" in host and not host.startswith("["):
-        return f"[{host}]:{port}"
-    return f"{host}:{port}"
-
-
-def numeric_host(host: str, port: int) -> Host:
-    """The host part of records and message ids.
-
-    :raises ConfigError: the host is a name; only a numeric address fits into a record.
-    """
-    try:
-        return str(ip_address(host.strip("[]"))), port
-    except ValueError:
-        raise ConfigError(
-            f"brokerIP1 {host} is a name that was not resolved; a record holds a numeric address"
-        ) from None

@@ -31,6 +31,7 @@ def runtime_info(core: BrokerCore) -> dict[str, str]:
         **_own(core),
         **core.delays.figures(),
         **core.transactions.figures(),
+        **{name: value for feature in core.features for name, value in feature.figures().items()},
         "brokerActive": "true",
         "brokerVersionDesc": version_name(CURRENT_VERSION),
         "brokerVersion": str(int(CURRENT_VERSION)),

@@ -14,8 +14,9 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 
+from txrocketmq.broker.addresses import host_port
 from txrocketmq.broker.config_files import ConfigFiles
-from txrocketmq.broker.core import FROZEN_KEYS, BrokerCore, host_port
+from txrocketmq.broker.core import FROZEN_KEYS, BrokerCore
 from txrocketmq.config.load import Settings, kept_changes_path, split_addresses
 from txrocketmq.config.reload import RunTimeConfiguration
 from txrocketmq.config.schema import (

@@ -25,40 +25,27 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from txrocketmq.codec.record import split_batch
 from txrocketmq.config.schema import MessageStoreConfig
-from txrocketmq.errors import RecordError, StoreError
+from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk, IMessageFilter, IMessageStore
-from txrocketmq.model.flags import INNER_BATCH_FLAG, transaction_type
 from txrocketmq.model.message import MessageExt, MessageRecord
-from txrocketmq.model.names import RETRY_GROUP_TOPIC_PREFIX
+from txrocketmq.store.abortfile import AbortFile
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.flush import LogFlusher
 from txrocketmq.store.index import IndexService
-from txrocketmq.store.mapped import CHUNK_BYTES, FULL_DISK, WINDOW_BYTES, MappedFileQueue
+from txrocketmq.store.mapped import CHUNK_BYTES, WINDOW_BYTES, MappedFileQueue
+from txrocketmq.store.putting import MessagePutter, PutOutcome
 from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.store.reader import StoreReader
 from txrocketmq.store.recover import Recoverer, Recovery
-from txrocketmq.store.reput import NOT_IN_QUEUE, ArrivalListener, Dispatch, Reput
+from txrocketmq.store.reput import ArrivalListener, Reput
 from txrocketmq.store.results import (
     GetMessageResult,
-    PutMessageResult,
-    PutMessageStatus,
     QueryMessageResult,
 )
 
 CHECKPOINT_EVERY_MS = 1000
-
-_MAX_TOPIC_BYTES = 127
-_MAX_RETRY_TOPIC_BYTES = 255
-_PUT_OK = PutMessageStatus.PUT_OK
-_SYNC_FLUSH = "SYNC_FLUSH"
-_SLAVE = "SLAVE"
-_UNSAFE = "log not on the device from offset "
-_NOWHERE = 1 << 62
-
-PutOutcome = PutMessageResult | Deferred[PutMessageResult]
 
 
 def machine_memory_bytes() -> int:
@@ -100,9 +87,8 @@ class MessageStore:
         self._pool = derived_pool
         self._lock: Any = None
         self._serving = False
-        self._refusals: dict[str, str] = {}
         self._timers: dict[str, IDelayedCall] = {}
-        self._abort_path = f"{root}/abort"
+        self._abort = AbortFile(disk, root)
         self.recovery: Recovery | None = None
         self.checkpoint = StoreCheckpoint(disk, f"{root}/checkpoint")
         self.commit_log = CommitLog(
@@ -126,8 +112,11 @@ class MessageStore:
         self.reader = StoreReader(
             config, disk, read_pool, self.commit_log, self.queue_table, self.index, memory_bytes
         )
+        self.putter = MessagePutter(
+            config, self.commit_log, self.queue_table, self.reput, self.flusher
+        )
         self.flusher.on_progress = self._log_flushed
-        self.flusher.on_lost = self._mark_unsafe
+        self.flusher.on_lost = self._abort.mark_unsafe
 
     def _now_ms(self) -> int:
         return int(self._clock.seconds() * 1000)
@@ -149,11 +138,10 @@ class MessageStore:
     def _load(self) -> None:
         root, disk = self._config.store_path_root_dir, self._disk
         self._lock = disk.lock(f"{root}/lock")
-        clean = not disk.exists(self._abort_path)
-        unsafe_offset = self._unsafe_offset()
+        clean = not self._abort.exists()
+        unsafe_offset = self._abort.unsafe_offset()
         # Before anything is changed: what recovery does may be cut short as well.
-        disk.create(self._abort_path, 0)
-        disk.sync_directory(root)
+        self._abort.make()
         disk.makedirs(f"{root}/consumequeue")
         disk.makedirs(self.commit_log.queue.directory)
         self.commit_log.queue.load()
@@ -178,12 +166,12 @@ class MessageStore:
                 disk.sync_all(root)
             self.commit_log.queue.open_for_append(unsynced_offset, unsafe_offset)
         except OSError:
-            self._mark_unsafe(min(unsynced_offset, unsafe_offset))
+            self._abort.mark_unsafe(min(unsynced_offset, unsafe_offset))
             raise
-        self._write_abort(str(os.getpid()))
+        self._abort.note_process()
         self._note_recovered()
         self.index.recovered()
-        self._serving = True
+        self._serving = self.putter.is_open = True
 
     def _note_recovered(self) -> None:
         """Let the checkpoint say what recovery found, all of which is synced now. No time in it is later than now: messages that
@@ -196,32 +184,6 @@ class MessageStore:
         )
         checkpoint.logics_msg_timestamp_ms = min(checkpoint.logics_msg_timestamp_ms, now_ms)
         checkpoint.save_now()
-
-    # Officially the abort file holds the process id, and its presence is all that counts. Ours has a second line after a sync
-    # of the log failed: the kernel may then hold pages for clean that the device never got. The line lives as long as those
-    # pages do, in the same page cache, and makes the next start write them again.
-
-    def _write_abort(self, text: str) -> None:
-        try:
-            self._disk.truncate(self._abort_path, 0)
-            self._disk.write_at(self._abort_path, 0, text.encode())
-        except OSError as error:
-            if error.errno not in FULL_DISK:
-                raise
-
-    def _mark_unsafe(self, offset: int) -> None:
-        """Note that the log may not be on the device from here on (start, or a pool)."""
-        self._write_abort(f"{os.getpid()}\n{_UNSAFE}{offset}\n")
-
-    def _unsafe_offset(self) -> int:
-        """From where on a failed sync left the log in doubt; beyond its end when none did."""
-        try:
-            text = self._disk.read_at(self._abort_path, 0, 100).decode("ascii", "replace")
-        except FileNotFoundError:
-            return _NOWHERE
-        line = text.partition("\n")[2].strip()
-        offset = line.removeprefix(_UNSAFE)
-        return int(offset) if line.startswith(_UNSAFE) and offset.isdecimal() else _NOWHERE
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -279,7 +241,7 @@ class MessageStore:
         """See `IStoreLifecycle`. Whatever fails is logged; the abort file then stays, and the next start recovers."""
         if self._lock is None:
             return succeed(None)
-        self._serving = False
+        self._serving = self.putter.is_open = False
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -295,7 +257,7 @@ class MessageStore:
             await self._save_checkpoint()
             await self.commit_log.queue.close()
             if clean and self.commit_log.read_only is None and not self.reput.waiting:
-                self._disk.remove(self._abort_path)
+                self._abort.remove()
             else:
                 self.log.warn("the store is not in order: the next start will recover it")
         finally:
@@ -309,19 +271,16 @@ class MessageStore:
 
     def refuse_writes(self, cause: str, reason: str) -> None:
         """Answer SERVICE_NOT_AVAILABLE to all sends until `accept_writes` is called with the same cause."""
-        if cause not in self._refusals:
-            self.log.error("the store takes no messages: {reason}", reason=reason)
-        self._refusals[cause] = reason
+        self.putter.refusals.add(cause, reason)
 
     def accept_writes(self, cause: str) -> None:
         """The cause of a refusal is gone."""
-        if self._refusals.pop(cause, None) is not None and not self._refusals:
-            self.log.info("the store takes messages again")
+        self.putter.refusals.remove(cause)
 
     @property
     def write_refusal(self) -> str | None:
         """Why no messages are taken, None when they are."""
-        for reason in self._refusals.values():
+        for reason in self.putter.refusals.reasons.values():
             return reason
         if self.commit_log.read_only is not None:
             return self.commit_log.read_only
@@ -333,95 +292,11 @@ class MessageStore:
 
     def put_message(self, record: MessageRecord) -> PutOutcome:
         """See `IMessageAppender`."""
-        topic = record.topic
-        sys_flag = record.sys_flag
-        table = self.queue_table
-        if self._refusals or not self._serving or self._config.broker_role == _SLAVE:
-            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
-        if (len(topic) > 42 and not _topic_fits(topic)) or sys_flag & INNER_BATCH_FLAG:
-            # Batch queues cannot be written yet.
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        queue = table.queues.get((topic, record.queue_id))
-        if queue is None:
-            result = self.commit_log.append(record, 0)
-            if result.status is not _PUT_OK:
-                return result
-            queue = table.create(topic, record.queue_id)
-        elif queue.is_batch:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        else:
-            result = self.commit_log.append(record, queue.next_index)
-            if result.status is not _PUT_OK:
-                return result
-        if not sys_flag & NOT_IN_QUEUE:
-            queue.next_index += 1
-        dispatch = (
-            queue,
-            result.queue_offset,
-            result.physical_offset,
-            result.wrote_bytes,
-            self.reput.delivery_time(record, result.store_timestamp_ms)
-            if queue.is_schedule
-            else record.tags_code,
-            result.store_timestamp_ms,
-            sys_flag,
-            record.uniq_key,
-            record.keys,
-            self.reput.tag_hash(topic, record.tags_code, record.properties),
-        )
-        if self._config.flush_disk_type == _SYNC_FLUSH or self.reput.waiting:
-            return self._synced(result, (dispatch,), record.wait_store_msg_ok)
-        self.reput.dispatch(*dispatch)
-        return result
+        return self.putter.put_message(record)
 
     def put_batch(self, record: MessageRecord) -> PutOutcome:
         """See `IMessageAppender`."""
-        if self._refusals or not self._serving or self._config.broker_role == _SLAVE:
-            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
-        topic = record.topic
-        queue = self.queue_table.queues.get((topic, record.queue_id))
-        if (
-            not _topic_fits(topic)
-            or transaction_type(record.sys_flag)
-            or (queue is not None and queue.is_batch)
-        ):
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        try:
-            items = split_batch(record.body)
-        except RecordError as error:
-            self.log.info("a batch for {topic} is refused: {error}", topic=topic, error=error)
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        first = queue.next_index if queue is not None else 0
-        result = self.commit_log.append_batch(record, items, first)
-        if result.status is not _PUT_OK:
-            return result
-        if queue is None:
-            queue = self.queue_table.create(topic, record.queue_id)
-        queue.next_index += len(items)
-        dispatches = self.reput.batch_dispatches(queue, record, items, result)
-        if self._config.flush_disk_type == _SYNC_FLUSH or self.reput.waiting:
-            return self._synced(result, dispatches, record.wait_store_msg_ok)
-        self.reput.dispatch_batch(dispatches)
-        return result
-
-    def _synced(
-        self, result: PutMessageResult, dispatches: Iterable[Dispatch], wait: bool
-    ) -> PutOutcome:
-        """SYNC_FLUSH: consumers see the message, and the sender is answered, once it is on the device."""
-        config = self._config
-        for dispatch in dispatches:
-            if config.read_un_committed:
-                self.reput.dispatch(*dispatch)
-            else:
-                self.reput.dispatch_later(dispatch)
-        if config.flush_disk_type != _SYNC_FLUSH or not wait:
-            self.flusher.wake()
-            return result
-        end = result.physical_offset + result.wrote_bytes
-        flushed = self.flusher.when_flushed(end, config.sync_flush_timeout)
-        return flushed.addCallback(
-            lambda done: result if done else result.with_status(PutMessageStatus.FLUSH_DISK_TIMEOUT)
-        )
+        return self.putter.put_batch(record)
 
     def _log_flushed(self, offset: int) -> None:
         if self.reput.waiting:
@@ -543,11 +418,3 @@ class MessageStore:
     def dispatch_behind_bytes(self) -> int:
         """Bytes of the log whose messages nobody can read yet."""
         return max(0, self.commit_log.max_offset - self.reput.offset)
-
-
-def _topic_fits(topic: str) -> bool:
-    """Whether the record's format can name the topic; retry topics may be longer (version 2 records)."""
-    limit = _MAX_TOPIC_BYTES
-    if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-        limit = _MAX_RETRY_TOPIC_BYTES
-    return len(topic.encode("utf-8", "replace")) <= limit

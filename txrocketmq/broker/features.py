@@ -1,0 +1,19 @@
+"""Which features has a broker besides sending, pulling, delays and transactions? Made in this order, started and stopped in it.
+
+A feature takes what it needs from the broker when it is made; the broker knows it by `IBrokerFeature` alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from txrocketmq.broker.feature import Feature
+from txrocketmq.interfaces import IConfigFiles
+
+if TYPE_CHECKING:
+    from txrocketmq.broker.core import BrokerCore
+
+
+def make_features(core: BrokerCore, files: IConfigFiles) -> tuple[Feature, ...]:
+    """The features of a broker whose tables and stores are made."""
+    return ()
