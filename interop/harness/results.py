@@ -111,4 +111,5 @@ def _field(found: dict[str, Any] | None) -> str:
 
 
 def _short(test: str) -> str:
-    return test.rpartition("/")[2].replace("test_java_", "").replace(".py::", ": ")
+    name = test.rpartition("/")[2].replace(".py::", ": ")
+    return name.removeprefix("test_").removeprefix("java_")

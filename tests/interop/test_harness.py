@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.harness import checks, ports, results
+from interop.harness import checks, ports, results, runner
 from interop.harness.clients import Row, SendReport, Sent
 from interop.harness.columns import ALL_COLUMNS, by_tier, chosen_columns
 from interop.harness.jvm import JvmSlots
@@ -176,3 +176,12 @@ def test_results_are_kept_one_by_one_and_shown_as_a_table(
     table = (tmp_path / "r.md").read_text().splitlines()
     assert table[8].startswith("| a: T::test_x[ZLIB] | ok 10000 (abc) | **failed** 10000 (abc) | -")
     assert table[-1] == "| b: T::test_y[ours-stopped] | - |"
+
+
+def test_the_command_knows_the_cells_of_every_file_that_needs_java() -> None:
+    folder = Path(__file__).parent
+    needed = {
+        path.name for path in folder.glob("test_*.py") if "pytest.mark.java" in path.read_text()
+    }
+    needed.discard(Path(__file__).name)
+    assert {Path(cell.partition("::")[0]).name for cell in runner.collect()} == needed
