@@ -1,0 +1,1 @@
+"""Consumers: how messages get from brokers to handlers, and how a group divides its queues."""
