@@ -18,7 +18,7 @@ MAX_FUNCTION_LINES = 70
 
 #: Rooms without Twisted, and rooms that may know Deferreds and interfaces but never a reactor.
 NO_TWISTED = ("model", "codec", "config")
-NO_REACTOR = ("model", "codec", "config", "store", "remoting", "namesrv", "broker")
+NO_REACTOR = ("model", "codec", "config", "store", "remoting", "ha", "namesrv", "broker", "client")
 CONSTRUCT_HOMES = {"codec/layouts.py", "codec/lower.py", "codec/explain.py"}
 
 

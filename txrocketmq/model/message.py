@@ -113,6 +113,7 @@ class MessageExt(msgspec.Struct, gc=False, kw_only=True):
     :ivar store_size: the record's length in bytes.
     :ivar body: as stored, perhaps compressed (see ``sys_flag``); empty when it was not asked for.
     :ivar properties_text: property text as stored.
+    :ivar broker_name: the broker that it was read from, where a client read it.
     """
 
     topic: str
@@ -131,6 +132,7 @@ class MessageExt(msgspec.Struct, gc=False, kw_only=True):
     reconsume_times: int
     prepared_transaction_offset: int
     properties_text: bytes
+    broker_name: str = ""
     _properties: dict[str, str] | None = None
 
     @property

@@ -104,10 +104,10 @@ class UniqueIds:
 
 @cache
 def _process_ids() -> UniqueIds:
-    return UniqueIds(_own_address())
+    return UniqueIds(own_address())
 
 
-def _own_address() -> str:
+def own_address() -> str:
     """The address this machine would use to the outside; nothing is sent. A random one when there is no network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

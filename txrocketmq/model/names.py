@@ -217,3 +217,27 @@ def vip_address(address: str) -> str:
     """The second listener's address of a broker: the port minus 2."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) - 2}"
+
+
+def _split_derived(name: str) -> tuple[str, str]:
+    """The prefix of a retry or dead letter topic, and what is behind it; an empty prefix for any other name."""
+    for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name
+
+
+def with_namespace(namespace: str, name: str) -> str:
+    """A topic or group in a name space: ``ns%name``, for a retry topic ``%RETRY%ns%name``. Names of the system stay as they are."""
+    if is_system_topic(name) or is_system_group(name):
+        return name
+    prefix, rest = _split_derived(name)
+    start = namespace + NAMESPACE_SEPARATOR
+    return name if rest.startswith(start) else f"{prefix}{start}{rest}"
+
+
+def without_namespace(namespace: str, name: str) -> str:
+    """The opposite of `with_namespace`; names of other name spaces stay as they are."""
+    prefix, rest = _split_derived(name)
+    start = namespace + NAMESPACE_SEPARATOR
+    return prefix + rest[len(start) :] if rest.startswith(start) else name

@@ -1,0 +1,74 @@
+"""Who waits for the reply to which request? The table of request-reply calls.
+
+Stands for the official ``RequestFutureHolder`` and ``RequestResponseFuture``.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from txrocketmq.errors import MQClientError
+from txrocketmq.model.message import MessageExt
+
+MAX_WAITING = 65_536
+"""Calls that may wait at a time."""
+
+
+class RequestTimeoutError(MQClientError):
+    """The message was stored, but no reply to it came in time."""
+
+
+class PendingReplies:
+    """Calls that wait for their reply, by correlation id."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._waiting: dict[str, tuple[Deferred[MessageExt], IDelayedCall]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def wait_for(self, correlation_id: str, timeout_ms: int) -> Deferred[MessageExt]:
+        """A Deferred of the reply; fails with `RequestTimeoutError`. May be cancelled.
+
+        :raises MQClientError: too many calls wait already.
+        """
+        if len(self._waiting) >= MAX_WAITING:
+            raise MQClientError(f"{MAX_WAITING} requests wait for a reply, the limit is reached")
+        deferred: Deferred[MessageExt] = Deferred(lambda _: self._forget(correlation_id))
+        call = self._clock.callLater(timeout_ms / 1000, self._expire, correlation_id, timeout_ms)
+        self._waiting[correlation_id] = (deferred, call)
+        return deferred
+
+    def arrived(self, correlation_id: str, reply: MessageExt) -> bool:
+        """A reply is here; False when nobody waits for it."""
+        deferred = self._take(correlation_id)
+        if deferred is None:
+            return False
+        deferred.callback(reply)
+        return True
+
+    def stop(self) -> None:
+        """Fail all that wait."""
+        for correlation_id in list(self._waiting):
+            deferred = self._take(correlation_id)
+            if deferred is not None:
+                deferred.errback(MQClientError("the client stops"))
+
+    def _expire(self, correlation_id: str, timeout_ms: int) -> None:
+        deferred, _ = self._waiting.pop(correlation_id)
+        deferred.errback(
+            RequestTimeoutError(f"no reply to request {correlation_id} within {timeout_ms} ms")
+        )
+
+    def _forget(self, correlation_id: str) -> None:
+        self._take(correlation_id)
+
+    def _take(self, correlation_id: str) -> Deferred[MessageExt] | None:
+        found = self._waiting.pop(correlation_id, None)
+        if found is None:
+            return None
+        if found[1].active():
+            found[1].cancel()
+        return found[0]
