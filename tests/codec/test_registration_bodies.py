@@ -21,6 +21,7 @@ from txrocketmq.codec.bodies import (
     register_body_crc32,
     topic_config_text,
 )
+from txrocketmq.codec.bodies.registration import decode_registered
 from txrocketmq.errors import BodyError
 from txrocketmq.model.codes import CURRENT_VERSION, V3_0_11
 from txrocketmq.model.static_topic import TopicQueueMappingInfo
@@ -102,6 +103,32 @@ def test_static_mappings_come_from_new_brokers_only() -> None:
 def test_the_plain_form_comes_back() -> None:
     data = encode_register_broker(sample(), compressed=False)
     assert decode_register_broker(data, compressed=False, version=CURRENT_VERSION) == sample()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_name_servers_read_their_part_of_it(compressed: bool) -> None:
+    data = encode_register_broker(sample(), compressed=compressed)
+    whole = decode_register_broker(data, compressed=compressed, version=CURRENT_VERSION)
+    part = decode_registered(data, compressed=compressed, version=CURRENT_VERSION)
+    assert part.filter_server_list == whole.filter_server_list
+    wrapper, kept = whole.topic_config_serialize_wrapper, part.topic_config_serialize_wrapper
+    assert kept.data_version == wrapper.data_version
+    assert kept.topic_queue_mapping_info_map == wrapper.topic_queue_mapping_info_map
+    members = ("perm", "read_queue_nums", "topic_sys_flag", "write_queue_nums")
+    assert {
+        name: [getattr(share, member) for member in members]
+        for name, share in kept.topic_config_table.items()
+    } == {
+        name: [getattr(config, member) for member in members]
+        for name, config in wrapper.topic_config_table.items()
+    }
+
+
+def test_topics_have_the_names_that_they_give_themselves() -> None:
+    data = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"A":{"topicName":"B","perm":4},"C":{"perm":2}}}}'
+    body = decode_registered(data, compressed=False, version=CURRENT_VERSION)
+    table = body.topic_config_serialize_wrapper.topic_config_table
+    assert {name: share.perm for name, share in table.items()} == {"B": 4, "C": 2}
 
 
 def test_brokers_before_3_0_11_send_the_table_alone() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import attrs
 
 from txrocketmq.model.static_topic import TopicQueueMappingInfo
-from txrocketmq.model.topic import DataVersion, TopicConfig
+from txrocketmq.model.topic import DataVersion, TopicShare
 
 #: Milliseconds without a sign of life after which a broker is dropped when it asked for nothing else.
 DEFAULT_EXPIRY_MS = 120_000
@@ -29,7 +29,7 @@ class Registration:
     :ivar broker_id: its place in the group, 0 for the master.
     :ivar ha_address: where slaves reach it.
     :ivar version: version of the topic table.
-    :ivar topics: the topic table by topic name.
+    :ivar topics: the topic table by topic name; the name server's own from now on.
     :ivar filter_servers: addresses of filter servers; None when the broker does not say.
     :ivar mappings: the broker's share of static topics, by topic.
     :ivar zone: zone name or None.
@@ -44,7 +44,7 @@ class Registration:
     broker_id: int
     ha_address: str
     version: DataVersion
-    topics: dict[str, TopicConfig]
+    topics: dict[str, TopicShare]
     filter_servers: Sequence[str] | None = None
     mappings: dict[str, TopicQueueMappingInfo] = attrs.field(factory=dict)
     zone: str | None = None

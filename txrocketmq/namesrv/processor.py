@@ -11,8 +11,8 @@ from twisted.logger import Logger
 
 from txrocketmq.codec.bodies.controller import GetBrokerMemberGroupResponseBody
 from txrocketmq.codec.bodies.registration import (
-    RegisterBrokerBody,
-    decode_register_broker,
+    RegisteredBody,
+    decode_registered,
     register_body_crc32,
 )
 from txrocketmq.codec.bodies.routes import ClusterInfo, encode_route
@@ -151,13 +151,11 @@ class BrokerRequests:
 
     def _registration(self, request: Request[RegisterBrokerRequestHeader]) -> Registration:
         header = request.header
-        body = RegisterBrokerBody()
+        body = RegisteredBody()
         if request.body:
             # Brokers of 5.4.0 with compressedRegister=true compress and say that they did not.
             compressed = header.compressed or request.body.startswith(_ZLIB_START)
-            body = decode_register_broker(
-                request.body, compressed=compressed, version=request.version
-            )
+            body = decode_registered(request.body, compressed=compressed, version=request.version)
         wrapper = body.topic_config_serialize_wrapper
         return Registration(
             cluster=header.cluster_name,
@@ -166,10 +164,7 @@ class BrokerRequests:
             broker_id=header.broker_id,
             ha_address=header.ha_server_addr,
             version=wrapper.data_version,
-            topics={
-                config.topic_name or name: config
-                for name, config in wrapper.topic_config_table.items()
-            },
+            topics=wrapper.topic_config_table,
             filter_servers=body.filter_server_list,
             mappings=wrapper.topic_queue_mapping_info_map,
             zone=request.ext_fields.get(ZONE_NAME_FIELD),

@@ -17,7 +17,7 @@ from txrocketmq.model.flags import PERM_READ_WRITE, PERM_WRITE
 from txrocketmq.model.names import MASTER_ID
 from txrocketmq.model.route import BrokerData, QueueData, TopicRouteData
 from txrocketmq.model.static_topic import TopicQueueMappingInfo
-from txrocketmq.model.topic import DataVersion
+from txrocketmq.model.topic import DataVersion, TopicShare
 from txrocketmq.namesrv.members import (
     DEFAULT_EXPIRY_MS,
     BrokerKey,
@@ -129,27 +129,13 @@ class RouteTable:
                 if topic not in r.topics:
                     self._queues.forget(topic, (r.broker_name,))
         is_changed = is_first or self.is_changed(r.cluster, r.address, r.version)
-        # A slave in the master's place serves readers only.
-        wiped = PERM_WRITE if stands_in and r.acting_master else 0
-        name = r.broker_name
         # What a command took out of the table comes back with the next registration, changed or not.
-        wanted = r.topics if is_changed else self._queues.missing(name, r.topics)
-        self._queues.put_all(
-            name,
-            [
-                (
-                    topic,
-                    QueueData(
-                        broker_name=name,
-                        perm=config.perm & ~wiped,
-                        read_queue_nums=config.read_queue_nums,
-                        topic_sys_flag=config.topic_sys_flag,
-                        write_queue_nums=config.write_queue_nums,
-                    ),
-                )
-                for topic, config in wanted.items()
-            ],
-        )
+        wanted = r.topics if is_changed else self._queues.missing(r.broker_name, r.topics)
+        if stands_in and r.acting_master:
+            # A slave in the master's place serves readers only.
+            for share in wanted.values():
+                share.perm &= ~PERM_WRITE
+        self._queues.put_all(r.broker_name, wanted)
         if is_changed:
             for topic, mapping in r.mappings.items():
                 self._mappings.setdefault(topic, {})[mapping.bname or r.broker_name] = mapping
@@ -269,7 +255,16 @@ class RouteTable:
         return TopicRouteData(
             broker_datas=brokers,
             filter_server_table=self._filter_servers_of(brokers),
-            queue_datas=[msgspec.structs.replace(queue) for queue in queues.values()],
+            queue_datas=[
+                QueueData(
+                    broker_name=name,
+                    perm=share.perm,
+                    read_queue_nums=share.read_queue_nums,
+                    topic_sys_flag=share.topic_sys_flag,
+                    write_queue_nums=share.write_queue_nums,
+                )
+                for name, share in queues.items()
+            ],
             topic_queue_mapping_by_broker=self._mappings.get(topic),
         )
 
@@ -315,7 +310,13 @@ class RouteTable:
         if not queues or any(queue.broker_name not in self._brokers for queue in queues):
             return
         for queue in queues:
-            self._queues.put(topic, queue.broker_name or "", queue)
+            share = TopicShare(
+                perm=queue.perm,
+                read_queue_nums=queue.read_queue_nums,
+                topic_sys_flag=queue.topic_sys_flag,
+                write_queue_nums=queue.write_queue_nums,
+            )
+            self._queues.put_all(queue.broker_name or "", {topic: share})
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Take a topic out, for the brokers of one cluster or for all."""
@@ -326,14 +327,14 @@ class RouteTable:
 
     def wipe_write_permission(self, broker_name: str) -> int:
         """Close a broker name's topics for writing until its next changed registration; how many there are."""
-        queues = list(self._queues.of_broker(broker_name))
+        queues = self._queues.of_broker(broker_name)
         for queue in queues:
             queue.perm &= ~PERM_WRITE
         return len(queues)
 
     def add_write_permission(self, broker_name: str) -> int:
         """Open a broker name's topics for reading and writing, whatever they were; how many there are."""
-        queues = list(self._queues.of_broker(broker_name))
+        queues = self._queues.of_broker(broker_name)
         for queue in queues:
             queue.perm = PERM_READ_WRITE
         return len(queues)

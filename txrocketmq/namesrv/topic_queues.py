@@ -1,101 +1,111 @@
 """Which topics does each broker name have, and with how many queues? Both directions are one look-up.
 
-Stands for ``topicQueueTable`` of ``RouteInfoManager``. A broker name that goes costs as much as it has topics, however many topics
-there are: a hundred links that close together are a hundred such steps (official servers merge them in ``BatchUnregistrationService``).
+Stands for ``topicQueueTable`` of ``RouteInfoManager``. What a broker name has is kept by broker name, so that a registration that brings
+no new topic touches nothing else; what is kept by topic is only who has it. A broker name that goes costs as much as it has topics,
+however many topics there are: a hundred links that close together are a hundred such steps (official servers merge them in
+``BatchUnregistrationService``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from txrocketmq.model.route import QueueData
+from txrocketmq.model.topic import TopicShare
 
 T = TypeVar("T")
 
-_NOTHING: Mapping[str, QueueData] = {}
+_NOTHING: Mapping[str, TopicShare] = {}
 
 
 class TopicQueues:
-    """Topic and broker name to `QueueData`. A topic without any broker name is not there."""
+    """Topic and broker name to `TopicShare`. A topic without any broker name is not there."""
 
     def __init__(self) -> None:
-        self._by_topic: dict[str, dict[str, QueueData]] = {}
-        self._topics_of: dict[str, dict[str, None]] = {}
+        self._shares_of: dict[str, dict[str, TopicShare]] = {}
+        #: Topic to the broker names that have it, in order of arrival; mostly it is one, and a text takes least room.
+        self._holders: dict[str, str | dict[str, None]] = {}
 
-    def put(self, topic: str, broker_name: str, queue: QueueData) -> None:
-        """Set what a broker name has of a topic."""
-        self.put_all(broker_name, ((topic, queue),))
+    def put_all(self, broker_name: str, shares: Mapping[str, TopicShare]) -> None:
+        """Set what a broker name has of topics. The shares belong to the table from now on."""
+        if not shares:
+            return
+        own = self._shares_of.get(broker_name)
+        if own is None:
+            self._shares_of[broker_name] = dict(shares)
+            self._enter(broker_name, shares)
+            return
+        new = self.missing(broker_name, shares)
+        own.update(shares)
+        if new:
+            self._enter(broker_name, new)
 
-    def put_all(self, broker_name: str, queues: Iterable[tuple[str, QueueData]]) -> None:
-        """The same for many topics."""
-        by_topic = self._by_topic
-        own = self._topics_of.setdefault(broker_name, {})
-        for topic, queue in queues:
-            found = by_topic.get(topic)
-            if found is None:
-                by_topic[topic] = {broker_name: queue}
-            else:
-                found[broker_name] = queue
-            own[topic] = None
-        if not own:
-            del self._topics_of[broker_name]
+    def _enter(self, broker_name: str, topics: Collection[str]) -> None:
+        holders = self._holders
+        if holders.keys().isdisjoint(topics):
+            holders.update(dict.fromkeys(topics, broker_name))
+            return
+        for topic in topics:
+            found = holders.setdefault(topic, broker_name)
+            if isinstance(found, dict):
+                found[broker_name] = None
+            elif found != broker_name:
+                holders[topic] = {found: None, broker_name: None}
 
-    def of_topic(self, topic: str) -> Mapping[str, QueueData]:
+    def of_topic(self, topic: str) -> Mapping[str, TopicShare]:
         """What each broker name has of a topic; empty for an unknown one."""
-        return self._by_topic.get(topic, _NOTHING)
+        shares_of = self._shares_of
+        return {name: shares_of[name][topic] for name in self._names(topic)}
 
-    def of_broker(self, broker_name: str) -> Iterator[QueueData]:
+    def _names(self, topic: str) -> Iterable[str]:
+        found = self._holders.get(topic, ())
+        return (found,) if isinstance(found, str) else found
+
+    def of_broker(self, broker_name: str) -> Collection[TopicShare]:
         """What a broker name has of each of its topics, to be changed in place."""
-        for topic in self._topics_of.get(broker_name, ()):
-            yield self._by_topic[topic][broker_name]
+        return self._shares_of.get(broker_name, _NOTHING).values()
 
     def missing(self, broker_name: str, topics: Mapping[str, T]) -> Mapping[str, T]:
         """The part of some topics that a broker name does not have."""
-        own: Mapping[str, None] = self._topics_of.get(broker_name, {})
+        own = self._shares_of.get(broker_name, _NOTHING)
         if topics.keys() <= own.keys():
             return {}
         return {topic: value for topic, value in topics.items() if topic not in own}
 
     def topics_of(self, broker_name: str) -> list[str]:
         """The topics of a broker name."""
-        return list(self._topics_of.get(broker_name, ()))
+        return list(self._shares_of.get(broker_name, ()))
 
     def topics(self) -> list[str]:
         """All topics."""
-        return list(self._by_topic)
+        return list(self._holders)
 
-    def first_of_each(self) -> Iterator[tuple[str, QueueData]]:
+    def first_of_each(self) -> Iterator[tuple[str, TopicShare]]:
         """All topics, each with what the first broker name to bring it has."""
-        for topic, queues in self._by_topic.items():
-            yield topic, next(iter(queues.values()))
+        for topic in self._holders:
+            yield topic, self._shares_of[next(iter(self._names(topic)))][topic]
 
     def forget(self, topic: str, broker_names: Iterable[str]) -> None:
         """Take a topic away from broker names; they need not have it."""
-        queues = self._by_topic.get(topic)
-        if queues is None:
-            return
         for broker_name in broker_names:
-            if queues.pop(broker_name, None) is not None:
-                self._forget_topic_of(broker_name, topic)
-        if not queues:
-            del self._by_topic[topic]
+            shares = self._shares_of.get(broker_name)
+            if shares is not None and shares.pop(topic, None) is not None:
+                if not shares:
+                    del self._shares_of[broker_name]
+                self._leave(topic, broker_name)
 
     def forget_topic(self, topic: str) -> None:
         """Take a topic away from all."""
-        for broker_name in self._by_topic.pop(topic, ()):
-            self._forget_topic_of(broker_name, topic)
+        self.forget(topic, list(self._names(topic)))
 
     def forget_broker(self, broker_name: str) -> None:
         """Take all of its topics away from a broker name."""
-        for topic in self._topics_of.pop(broker_name, ()):
-            queues = self._by_topic[topic]
-            del queues[broker_name]
-            if not queues:
-                del self._by_topic[topic]
+        for topic in self._shares_of.pop(broker_name, ()):
+            self._leave(topic, broker_name)
 
-    def _forget_topic_of(self, broker_name: str, topic: str) -> None:
-        topics = self._topics_of[broker_name]
-        del topics[topic]
-        if not topics:
-            del self._topics_of[broker_name]
+    def _leave(self, topic: str, broker_name: str) -> None:
+        holders = self._holders[topic]
+        if isinstance(holders, dict):
+            del holders[broker_name]
+        if isinstance(holders, str) or not holders:
+            del self._holders[topic]
