@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from txrocketmq.codec.bodies.clients import ConsumerRunningInfo
     from txrocketmq.model.heartbeat import ConsumerData
     from txrocketmq.model.message import MessageExt, MessageQueue, MessageRecord
+    from txrocketmq.model.replication import Replicated
     from txrocketmq.store.results import GetMessageResult, PutMessageResult, QueryMessageResult
 
 # --------------------------------------------------------------------------- remoting
@@ -184,6 +185,10 @@ class IDisk(Interface):
     def truncate(path: str, size: int) -> None:
         """Cut or extend a file."""
 
+    def lock_directory(path: str) -> object:
+        """Keep other processes of txrocketmq from using a directory, without a file in it; an object with ``release()``.
+        StoreLockedError."""
+
     def lock(path: str) -> object:
         """Take the exclusive fcntl lock on byte 0 of a file, returning an object with ``release()``; StoreLockedError."""
 
@@ -222,6 +227,8 @@ class IConfigFiles(Interface):
 class IMessageAppender(Interface):
     """Accepts messages. All methods run in the reactor thread and never block."""
 
+    write_refusal = Attribute("Why no messages are taken, None when they are.")
+
     def put_message(record: MessageRecord) -> PutMessageResult | Deferred[PutMessageResult]:
         """Append one `MessageRecord`; a `PutMessageResult`, or a Deferred of one where a flush or a replica is waited for."""
 
@@ -229,7 +236,10 @@ class IMessageAppender(Interface):
         """Append a client batch (``record.body`` is the batch body) as consecutive messages of one queue; result as above."""
 
     def append_raw(offset: int, data: bytes) -> bool:
-        """Append replicated log bytes at exactly this physical offset (slave side); False when it does not fit."""
+        """Append replicated log bytes at exactly this physical offset (slave side); their messages can be read when this returns.
+        An empty log may begin at any file's start. False when the store cannot take them just now: the same is to be offered
+        again a little later. StoreError when they can never be appended: a gap, a file's end within them, another log's bytes, a
+        store that is closed or cannot be written any more."""
 
 
 class IMessageReader(Interface):
@@ -305,8 +315,33 @@ class IQueueOffsets(Interface):
         """Remove the consume queues of topics; how many topics had any."""
 
 
+class IReplicas(Interface):
+    """Who has copies of the log, as the store sees them; provided by ``ha.service.HaService``."""
+
+    def appended() -> None:
+        """Something was appended to the log; called for each append."""
+
+    def has_enough() -> bool:
+        """Whether so many replicas are in sync that messages may be taken."""
+
+    def when_replicated(end_offset: int) -> Deferred[Replicated] | None:
+        """What becomes of everything below an offset at the replicas; None when nobody has to wait for them."""
+
+
 class IReplicationControl(Interface):
-    """What replication needs of the log (used by the HA role later)."""
+    """What replication needs of the log."""
+
+    def set_replicas(replicas: IReplicas | None) -> None:
+        """Who is told of appends and asked for acknowledgements from now on; None: nobody."""
+
+    def last_file_offset() -> int:
+        """Start of the newest file."""
+
+    def master_flushed_offset() -> int:
+        """What a master said of how far its log was flushed when it started; 0 when none did."""
+
+    def set_master_flushed_offset(offset: int) -> None:
+        """Keep that, in the checkpoint too."""
 
     def max_physical_offset() -> int:
         """End of the log in bytes."""
@@ -317,8 +352,13 @@ class IReplicationControl(Interface):
     def flushed_offset() -> int:
         """Everything below is on the device."""
 
-    def read_log(offset: int, max_bytes: int) -> bytes:
-        """Contiguous log bytes for a replica, never across a file's end; empty at the end."""
+    def read_log(offset: int, max_bytes: int) -> bytes | Deferred[bytes]:
+        """Contiguous log bytes for a replica, never across a file's end; empty at the end and outside the log. A Deferred where the
+        device has to be asked."""
+
+
+class IReplicaLog(IMessageAppender, IReplicationControl):
+    """What replication needs of a store."""
 
 
 class IStoreUpkeep(Interface):
@@ -342,8 +382,15 @@ class IStoreUpkeep(Interface):
     def clean_expired_queues() -> int:
         """Forget queues whose messages are all gone from the log, with their files; how many there were."""
 
-    def delete_expired_files() -> int:
-        """Delete files of the log that are older than ``fileReservedTime``, and what pointed at them; how many there were."""
+    def delete_expired_files() -> Deferred[int]:
+        """Delete files of the log that are older than ``fileReservedTime``, and what pointed at them, whatever the hour: some now
+        and the others in the passes to come; how many went now."""
+
+    def start() -> None:
+        """Begin to delete what is expired at its hour, and what must go for a full disk; the store is started."""
+
+    def stop() -> Deferred[None]:
+        """End that; fires when nothing is under way."""
 
     def earliest_time() -> int:
         """Store time of the log's oldest message in ms, -1 when it has none."""
@@ -356,6 +403,10 @@ class IStoreUpkeep(Interface):
 
     def dispatch_behind_bytes() -> int:
         """Bytes of the log whose messages nobody can read yet."""
+
+    def lock_time_ms() -> int:
+        """For how long messages have been refused because the device is behind, 0 when they are not. Officially: how long the
+        append that is under way has held the log's lock."""
 
 
 class IStoreLifecycle(Interface):
@@ -373,10 +424,11 @@ class IStoreLifecycle(Interface):
     def add_arrival_listener(listener: Callable[[str, int, int, int, int], object]) -> None:
         """Call ``listener(topic, queue_id, next_offset, tags_code, store_timestamp_ms)`` for each message once it can be read."""
 
+    def use_topic_attributes(look_up: Callable[[str], Mapping[str, str] | None]) -> None:
+        """Ask this for the attributes of a topic; None as the answer means that it is unknown."""
 
-class IMessageStore(
-    IMessageAppender, IMessageReader, IQueueOffsets, IReplicationControl, IStoreLifecycle
-):
+
+class IMessageStore(IReplicaLog, IMessageReader, IQueueOffsets, IStoreLifecycle):
     """The whole store (official ``MessageStore``); provided by ``store.message_store.MessageStore``, on the real disk or,
     for tests and demos, on `txrocketmq.testing.disk.MemoryDisk`."""
 

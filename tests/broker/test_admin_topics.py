@@ -68,9 +68,10 @@ def test_attributes_are_added_changed_and_removed(broker: SmallBroker, peer: Pee
             "only add attribute is supported while creating topic. key: message.type",
         ),
         ("+message.type=FIFO,+message.type=NORMAL", "key duplication: +message.type"),
-        ("+queue.type=BatchCQ", "queue.type=BatchCQ is not served by this broker"),
-        ("+cleanup.policy=COMPACTION", "cleanup.policy=COMPACTION is not served by this broker"),
-        ("+reserve.time=5", "Update topic reserveTime not supported"),
+        ("+queue.type=batchcq", "value is not in set: [BatchCQ, SimpleCQ]"),
+        ("+cleanup.policy=KEEP", "value is not in set: [DELETE, COMPACTION]"),
+        ("+reserve.time=-2", "value is not in range(-1, 9223372036854775807)"),
+        ("+reserve.time=soon", 'For input string: "soon"'),
     ],
 )
 def test_attributes_that_cannot_be_set_are_refused_and_nothing_is_made(

@@ -160,6 +160,7 @@ class BrokerCore:
     def _make_kinds_of_messages(self, files: IConfigFiles) -> None:
         """What messages that are more than stored and pulled need: delays, retries, transactions."""
         config, store_config, store = self.config, self.store_config, self.store
+        store.use_topic_attributes(self.topics.attributes_of)
         self.delays = DelayService(
             config,
             store_config,

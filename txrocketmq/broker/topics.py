@@ -6,7 +6,7 @@ in the file shortly after; what a crash loses of it is created again by the next
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -18,6 +18,7 @@ from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.errors import shortened
 from txrocketmq.interfaces import IConfigFiles
 from txrocketmq.model import names
+from txrocketmq.model.attributes import BATCH_CQ, CLEANUP_POLICY, COMPACTION, QUEUE_TYPE
 from txrocketmq.model.bean import change_text, settings_text
 from txrocketmq.model.flags import PERM_INHERIT, PERM_READ_WRITE, is_inherited
 from txrocketmq.model.topic import DataVersion, TopicConfig, copy_topic_config
@@ -32,7 +33,8 @@ Changed = Callable[[list[TopicConfig]], None]
 class Topics:
     """The topic table.
 
-    :ivar sendable: topics that a send may write to without further checks: legal names, neither reserved nor retry topics.
+    :ivar sendable: topics that a send may write to without further checks: legal names, neither reserved nor retry topics, and
+        of no kind that asks more of a message (batch queues, compaction).
     :ivar data_version: the table's version; name servers compare it.
     :ivar on_change: told the topics that were created or changed (registration), after the table holds them.
     """
@@ -76,6 +78,11 @@ class Topics:
     def get(self, name: str) -> TopicConfig | None:
         """A topic's settings, None when it is unknown."""
         return self._table.get(name)
+
+    def attributes_of(self, name: str) -> Mapping[str, str] | None:
+        """A topic's attributes, None when it is unknown."""
+        topic = self._table.get(name)
+        return None if topic is None else topic.attributes or {}
 
     def all(self) -> Iterable[TopicConfig]:
         """Every topic."""
@@ -219,11 +226,20 @@ class Topics:
             name not in names.NOT_ALLOWED_SEND_TOPICS
             and not names.is_retry_topic(name)
             and names.topic_fault(name) is None
+            and not is_of_a_kind(topic)
         ):
             self.sendable[name] = topic
+        else:
+            self.sendable.pop(name, None)
 
     def _encode(self) -> bytes:
         return msgspec.json.format(encode_body(self.to_wrapper()), indent=2)
+
+
+def is_of_a_kind(topic: TopicConfig) -> bool:
+    """Whether a topic takes only messages of a kind: batches, or such with a key."""
+    attributes = topic.attributes or {}
+    return attributes.get(QUEUE_TYPE) == BATCH_CQ or attributes.get(CLEANUP_POLICY) == COMPACTION
 
 
 def boot_topics(config: BrokerConfig, store_config: MessageStoreConfig) -> Iterable[TopicConfig]:

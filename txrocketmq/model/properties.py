@@ -138,6 +138,22 @@ def format_properties(
     return text.encode("utf-8", "replace")
 
 
+def with_property(text: bytes, name: str, value: str) -> bytes:
+    """Property text with one property set anew, behind the others; those are kept byte for byte."""
+    text = without_property(text, name)
+    if text and text[-1:] != b"\x02":
+        text += b"\x02"
+    return text + f"{name}\x01{value}\x02".encode("utf-8", "replace")
+
+
+def without_property(text: bytes, name: str) -> bytes:
+    """Property text without a property; all others are kept byte for byte."""
+    start = name.encode() + b"\x01"
+    if start not in text:
+        return text
+    return b"\x02".join([item for item in text.split(b"\x02") if not item.startswith(start)])
+
+
 def check_user_property(name: str, value: str) -> None:
     """Refuse what an application may not set as a property: reserved names, blanks, and the two separators.
 

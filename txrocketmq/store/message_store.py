@@ -27,18 +27,26 @@ from zope.interface import implementer
 
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
-from txrocketmq.interfaces import IBlockingPool, IDisk, IMessageFilter, IMessageStore
+from txrocketmq.interfaces import (
+    IBlockingPool,
+    IDisk,
+    IMessageFilter,
+    IMessageStore,
+    IReplicas,
+)
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.store.abortfile import AbortFile
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.flush import LogFlusher
 from txrocketmq.store.index import IndexService
+from txrocketmq.store.logdirs import LogDirectories, split_paths
 from txrocketmq.store.mapped import CHUNK_BYTES, WINDOW_BYTES, MappedFileQueue
-from txrocketmq.store.putting import MessagePutter, PutOutcome
+from txrocketmq.store.putting import MessagePutter, PutOutcome, TopicAttributes
 from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.store.reader import StoreReader
 from txrocketmq.store.recover import Recoverer, Recovery
+from txrocketmq.store.replicalog import ReplicaLog
 from txrocketmq.store.reput import ArrivalListener, Reput
 from txrocketmq.store.results import (
     GetMessageResult,
@@ -51,6 +59,12 @@ CHECKPOINT_EVERY_MS = 1000
 def machine_memory_bytes() -> int:
     """The machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def log_directories(config: MessageStoreConfig, disk: IDisk) -> LogDirectories:
+    """Where the commit log lies."""
+    paths = split_paths(config.store_path_commit_log) or [f"{config.store_path_root_dir}/commitlog"]
+    return LogDirectories(disk, paths, split_paths(config.read_only_commit_log_store_paths))
 
 
 @implementer(IMessageStore)
@@ -85,7 +99,7 @@ class MessageStore:
         self._disk = disk
         self._clock = clock
         self._pool = derived_pool
-        self._lock: Any = None
+        self._locks: list[Any] = []
         self._serving = False
         self._timers: dict[str, IDelayedCall] = {}
         self._abort = AbortFile(disk, root)
@@ -94,10 +108,15 @@ class MessageStore:
         self.commit_log = CommitLog(
             MappedFileQueue(
                 disk,
-                config.store_path_commit_log or f"{root}/commitlog",
+                log_directories(config, disk),
                 config.mapped_file_size_commit_log,
                 pool,
-                window_bytes=window_bytes,
+                # A whole file ahead is what the official broker makes ready.
+                window_bytes=(
+                    config.mapped_file_size_commit_log
+                    if config.warm_maped_file_enable
+                    else window_bytes
+                ),
                 chunk_bytes=min(CHUNK_BYTES, window_bytes // 4),
             ),
             clock,
@@ -111,6 +130,9 @@ class MessageStore:
             memory_bytes = machine_memory_bytes()
         self.reader = StoreReader(
             config, disk, read_pool, self.commit_log, self.queue_table, self.index, memory_bytes
+        )
+        self.replica_log = ReplicaLog(
+            self.commit_log, self.queue_table, self.reput, disk, read_pool
         )
         self.putter = MessagePutter(
             config, self.commit_log, self.queue_table, self.reput, self.flusher
@@ -137,13 +159,15 @@ class MessageStore:
 
     def _load(self) -> None:
         root, disk = self._config.store_path_root_dir, self._disk
-        self._lock = disk.lock(f"{root}/lock")
+        self._locks.append(disk.lock(f"{root}/lock"))
         clean = not self._abort.exists()
         unsafe_offset = self._abort.unsafe_offset()
         # Before anything is changed: what recovery does may be cut short as well.
         self._abort.make()
         disk.makedirs(f"{root}/consumequeue")
-        disk.makedirs(self.commit_log.queue.directory)
+        for path in self.commit_log.queue.directories.writable:
+            disk.makedirs(path)
+            self._locks.append(disk.lock_directory(path))
         self.commit_log.queue.load()
         self.checkpoint.load()
         self.queue_table.load()
@@ -186,9 +210,8 @@ class MessageStore:
         checkpoint.save_now()
 
     def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        while self._locks:
+            self._locks.pop().release()
 
     def start(self) -> None:
         """See `IStoreLifecycle`."""
@@ -239,7 +262,7 @@ class MessageStore:
 
     def stop(self) -> Deferred[None]:
         """See `IStoreLifecycle`. Whatever fails is logged; the abort file then stays, and the next start recovers."""
-        if self._lock is None:
+        if not self._locks:
             return succeed(None)
         self._serving = self.putter.is_open = False
         for timer in self._timers.values():
@@ -267,6 +290,10 @@ class MessageStore:
         """See `IStoreLifecycle`."""
         self.reput.listeners.append(listener)
 
+    def use_topic_attributes(self, look_up: TopicAttributes) -> None:
+        """See `IStoreLifecycle`."""
+        self.putter.topic_attributes = look_up
+
     # ------------------------------------------------------------------ whether writes are taken
 
     def refuse_writes(self, cause: str, reason: str) -> None:
@@ -284,6 +311,9 @@ class MessageStore:
             return reason
         if self.commit_log.read_only is not None:
             return self.commit_log.read_only
+        failure = self.commit_log.queue.failure
+        if failure is not None:
+            return f"the commit log gets no blocks: {failure}"
         if not self._serving:
             return "the store is not open"
         return None
@@ -304,15 +334,11 @@ class MessageStore:
 
     def append_raw(self, offset: int, data: bytes) -> bool:
         """See `IMessageAppender`."""
-        if not self._serving or not self.commit_log.append_raw(offset, data):
-            return False
-        scan = self.commit_log.scan(self.reput.offset)
-        for position, head in scan:
-            self.reput.dispatch_head(position, head)
-            queue = self.queue_table.queues[head.topic, head.queue_id]
-            queue.next_index = queue.max_index
-        self.reput.offset = scan.offset
-        return True
+        self._check_open()
+        taken = self.replica_log.append(offset, data)
+        if taken and self.putter.replicas is not None:
+            self.putter.replicas.appended()
+        return taken
 
     # ------------------------------------------------------------------ read
 
@@ -410,9 +436,27 @@ class MessageStore:
         """See `IReplicationControl`."""
         return self.commit_log.flushed_offset
 
-    def read_log(self, offset: int, max_bytes: int) -> bytes:
+    def read_log(self, offset: int, max_bytes: int) -> bytes | Deferred[bytes]:
         """See `IReplicationControl`."""
-        return self.commit_log.read(offset, max_bytes)
+        return self.replica_log.read(offset, max_bytes)
+
+    def last_file_offset(self) -> int:
+        """See `IReplicationControl`."""
+        return self.commit_log.max_offset - self.commit_log.max_offset % (
+            self._config.mapped_file_size_commit_log
+        )
+
+    def set_replicas(self, replicas: IReplicas | None) -> None:
+        """See `IReplicationControl`."""
+        self.putter.replicas = replicas
+
+    def master_flushed_offset(self) -> int:
+        """See `IReplicationControl`."""
+        return self.checkpoint.master_flushed_offset
+
+    def set_master_flushed_offset(self, offset: int) -> None:
+        """See `IReplicationControl`."""
+        self.checkpoint.master_flushed_offset = offset
 
     @property
     def dispatch_behind_bytes(self) -> int:

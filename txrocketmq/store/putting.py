@@ -6,29 +6,38 @@ reactor thread and never blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from txrocketmq.codec.record import split_batch
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import RecordError
+from txrocketmq.interfaces import IReplicas
+from txrocketmq.model import properties as props
+from txrocketmq.model.attributes import BATCH_CQ, QUEUE_TYPE
 from txrocketmq.model.flags import INNER_BATCH_FLAG, transaction_type
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.names import RETRY_GROUP_TOPIC_PREFIX
+from txrocketmq.model.properties import parse_properties, with_property
+from txrocketmq.store.batchqueue import MAX_BATCH_MESSAGES
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.flush import LogFlusher
 from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.store.refusals import WriteRefusals
-from txrocketmq.store.reput import NOT_IN_QUEUE, Dispatch, Reput
+from txrocketmq.store.reput import NOT_IN_QUEUE, Dispatch, Extras, Reput
 from txrocketmq.store.results import PutMessageResult, PutMessageStatus
+from txrocketmq.store.settling import settle
 
 _MAX_TOPIC_BYTES = 127
 _MAX_RETRY_TOPIC_BYTES = 255
 _PUT_OK = PutMessageStatus.PUT_OK
 _SYNC_FLUSH = "SYNC_FLUSH"
 _SLAVE = "SLAVE"
+
+TopicAttributes = Callable[[str], Mapping[str, str] | None]
 
 PutOutcome = PutMessageResult | Deferred[PutMessageResult]
 
@@ -38,6 +47,8 @@ class MessagePutter:
 
     :ivar is_open: False before the store is loaded and from its stop on.
     :ivar refusals: reasons for which no messages are taken.
+    :ivar replicas: told of what is appended and asked for acknowledgements; None while nobody replicates.
+    :ivar topic_attributes: the attributes of a topic by its name; None for a topic that nobody knows.
     """
 
     log = Logger()
@@ -56,7 +67,9 @@ class MessagePutter:
         self._reput = reput
         self._flusher = flusher
         self.refusals = WriteRefusals()
+        self.replicas: IReplicas | None = None
         self.is_open = False
+        self.topic_attributes: TopicAttributes = _unknown
 
     def put_message(self, record: MessageRecord) -> PutOutcome:
         """See `IMessageAppender`."""
@@ -65,11 +78,16 @@ class MessagePutter:
         table = self._queue_table
         if self.refusals.reasons or not self.is_open or self._config.broker_role == _SLAVE:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
-        if (len(topic) > 42 and not _topic_fits(topic)) or sys_flag & INNER_BATCH_FLAG:
-            # Batch queues cannot be written yet.
+        if self.replicas is not None and record.wait_store_msg_ok and not self.replicas.has_enough():
+            return PutMessageResult(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
+        if len(topic) > 42 and not _topic_fits(topic):
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
+        if sys_flag & INNER_BATCH_FLAG:
+            return self._put_inner_batch(record)
         queue = table.queues.get((topic, record.queue_id))
         if queue is None:
+            if self._has_batch_queues(topic):
+                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
             result = self._commit_log.append(record, 0)
             if result.status is not _PUT_OK:
                 return result
@@ -95,8 +113,13 @@ class MessagePutter:
             record.uniq_key,
             record.keys,
             self._reput.tag_hash(topic, record.tags_code, record.properties),
+            None,
         )
-        if self._config.flush_disk_type == _SYNC_FLUSH or self._reput.waiting:
+        if (
+            self._config.flush_disk_type == _SYNC_FLUSH
+            or self._reput.waiting
+            or self.replicas is not None
+        ):
             return self._synced(result, (dispatch,), record.wait_store_msg_ok)
         self._reput.dispatch(*dispatch)
         return result
@@ -105,12 +128,14 @@ class MessagePutter:
         """See `IMessageAppender`."""
         if self.refusals.reasons or not self.is_open or self._config.broker_role == _SLAVE:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
+        if self.replicas is not None and record.wait_store_msg_ok and not self.replicas.has_enough():
+            return PutMessageResult(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         topic = record.topic
         queue = self._queue_table.queues.get((topic, record.queue_id))
         if (
             not _topic_fits(topic)
             or transaction_type(record.sys_flag)
-            or (queue is not None and queue.is_batch)
+            or (self._has_batch_queues(topic) if queue is None else queue.is_batch)
         ):
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
         try:
@@ -126,29 +151,88 @@ class MessagePutter:
             queue = self._queue_table.create(topic, record.queue_id)
         queue.next_index += len(items)
         dispatches = self._reput.batch_dispatches(queue, record, items, result)
-        if self._config.flush_disk_type == _SYNC_FLUSH or self._reput.waiting:
+        if (
+            self._config.flush_disk_type == _SYNC_FLUSH
+            or self._reput.waiting
+            or self.replicas is not None
+        ):
             return self._synced(result, dispatches, record.wait_store_msg_ok)
         self._reput.dispatch_batch(dispatches)
         return result
 
+    def _put_inner_batch(self, record: MessageRecord) -> PutOutcome:
+        """A batch that is one record, for a batch queue: its logical offsets are those of its messages."""
+        topic, queue_id = record.topic, record.queue_id
+        count = parse_properties(record.properties).get(props.INNER_NUM, "")
+        attributes = self.topic_attributes(topic)
+        queue = self._queue_table.queues.get((topic, queue_id))
+        if (
+            transaction_type(record.sys_flag)
+            or not count.isdecimal()
+            or not 0 < int(count) <= MAX_BATCH_MESSAGES
+            or (attributes is not None and attributes.get(QUEUE_TYPE) != BATCH_CQ)
+            or (queue is not None and not queue.is_batch)
+        ):
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
+        first = queue.next_index if queue is not None else 0
+        text = with_property(record.properties, props.INNER_BASE, str(first))
+        result = self._commit_log.append(msgspec.structs.replace(record, properties=text), first)
+        if result.status is not _PUT_OK:
+            return result
+        if queue is None:
+            queue = self._queue_table.create(topic, queue_id, batch=True)
+        result.msg_num = int(count)
+        queue.next_index += result.msg_num
+        dispatch = (
+            queue,
+            first,
+            result.physical_offset,
+            result.wrote_bytes,
+            record.tags_code,
+            result.store_timestamp_ms,
+            record.sys_flag,
+            record.uniq_key,
+            record.keys,
+            self._reput.tag_hash(topic, record.tags_code, record.properties),
+            Extras(messages=result.msg_num),
+        )
+        if (
+            self._config.flush_disk_type == _SYNC_FLUSH
+            or self._reput.waiting
+            or self.replicas is not None
+        ):
+            return self._synced(result, (dispatch,), record.wait_store_msg_ok)
+        self._reput.dispatch(*dispatch)
+        return result
+
+    def _has_batch_queues(self, topic: str) -> bool:
+        """Whether the topic's messages come in batches only."""
+        attributes = self.topic_attributes(topic)
+        return attributes is not None and attributes.get(QUEUE_TYPE) == BATCH_CQ
+
     def _synced(
         self, result: PutMessageResult, dispatches: Iterable[Dispatch], wait: bool
     ) -> PutOutcome:
-        """SYNC_FLUSH: consumers see the message, and the sender is answered, once it is on the device."""
+        """SYNC_FLUSH: consumers see the message, and the sender is answered, once it is on the device. Replicas: the sender is
+        answered once they have it; consumers need not wait, as officially."""
         config = self._config
+        is_sync = config.flush_disk_type == _SYNC_FLUSH
         for dispatch in dispatches:
-            if config.read_un_committed:
+            if config.read_un_committed or not (is_sync or self._reput.waiting):
                 self._reput.dispatch(*dispatch)
             else:
                 self._reput.dispatch_later(dispatch)
-        if config.flush_disk_type != _SYNC_FLUSH or not wait:
-            self._flusher.wake()
-            return result
         end = result.physical_offset + result.wrote_bytes
-        flushed = self._flusher.when_flushed(end, config.sync_flush_timeout)
-        return flushed.addCallback(
-            lambda done: result if done else result.with_status(PutMessageStatus.FLUSH_DISK_TIMEOUT)
-        )
+        flushed = replicated = None
+        if is_sync and wait:
+            flushed = self._flusher.when_flushed(end, config.sync_flush_timeout)
+        elif is_sync or self._reput.waiting:
+            self._flusher.wake()
+        if self.replicas is not None:
+            self.replicas.appended()
+            if wait:
+                replicated = self.replicas.when_replicated(end)
+        return settle(result, flushed, replicated)
 
 
 def _topic_fits(topic: str) -> bool:
@@ -157,3 +241,7 @@ def _topic_fits(topic: str) -> bool:
     if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
         limit = _MAX_RETRY_TOPIC_BYTES
     return len(topic.encode("utf-8", "replace")) <= limit
+
+
+def _unknown(topic: str) -> None:
+    """The attributes of topics as long as nobody knows them."""

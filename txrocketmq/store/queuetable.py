@@ -44,6 +44,7 @@ class QueueTable:
     :ivar queues: by ``(topic, queue id)``.
     :ivar dirty: queues with units that are not written yet; each says so itself too (``units.dirty``).
     :ivar failure: why the last flush failed, None when it did not.
+    :ivar rebuilt_to_ms: while queues are derived again: store time that this has reached, beyond which the checkpoint may not go.
     """
 
     log = Logger()
@@ -69,6 +70,7 @@ class QueueTable:
         self.cache = BlockCache(disk)
         self.failure: OSError | None = None
         self.newest_timestamp_ms = 0
+        self.rebuilt_to_ms: int | None = None
 
     # ------------------------------------------------------------------ the table
 
@@ -104,6 +106,13 @@ class QueueTable:
             make = self._new_batch_queue if batch else self._new_queue
             queue = self.queues[topic, queue_id] = make(topic, queue_id)
         return queue
+
+    def replaced(self, topic: str, queue_id: int, *, batch: bool) -> AnyQueue:
+        """A new queue of the other kind in the place of one whose topic was made anew (start-up and replicas only: blocks)."""
+        old = self._forget_queue(topic, queue_id)
+        if old is not None:
+            self._disk.rmtree(old.units.directory)
+        return self.create(topic, queue_id, batch=batch)
 
     def load(self) -> None:
         """Open all queues that have a directory (start-up only).
@@ -159,15 +168,19 @@ class QueueTable:
 
     def delete_queue(self, topic: str, queue_id: int) -> None:
         """Forget one queue and delete its files in the pool; nothing when there is none."""
+        queue = self._forget_queue(topic, queue_id)
+        if queue is not None:
+            self._pool.submit(self._disk.rmtree, queue.units.directory).addErrback(
+                self._deletion_failed, topic
+            )
+
+    def _forget_queue(self, topic: str, queue_id: int) -> AnyQueue | None:
         queue = self.queues.pop((topic, queue_id), None)
-        if queue is None:
-            return
-        self.cache.forget(queue.units.directory)
-        self._resident_bytes -= self._resident.pop(queue.units, 0)
-        self.dirty = [other for other in self.dirty if other is not queue]
-        self._pool.submit(self._disk.rmtree, queue.units.directory).addErrback(
-            self._deletion_failed, topic
-        )
+        if queue is not None:
+            self.cache.forget(queue.units.directory)
+            self._resident_bytes -= self._resident.pop(queue.units, 0)
+            self.dirty = [other for other in self.dirty if other is not queue]
+        return queue
 
     def _deletion_failed(self, failure: Failure, topic: str) -> None:
         self.log.error(
@@ -223,7 +236,7 @@ class QueueTable:
             writes.extend(units.unwritten())
             written.append((queue, units.end_index))
             units.dirty = False
-        timestamp_ms = self.newest_timestamp_ms if least_bytes == 0 else 0
+        timestamp_ms = self._held_timestamp_ms() if least_bytes == 0 else 0
         self.dirty = kept
         if not writes:
             self._settle(timestamp_ms)
@@ -278,6 +291,12 @@ class QueueTable:
                 self.mark_dirty(queue)
         return False
 
+    def _held_timestamp_ms(self) -> int:
+        """Store time of the newest message up to which all queues are complete."""
+        if self.rebuilt_to_ms is None:
+            return self.newest_timestamp_ms
+        return min(self.newest_timestamp_ms, self.rebuilt_to_ms)
+
     def _settle(self, timestamp_ms: int) -> None:
         # Not the greatest one there was: after the clock was set back that would promise too much.
         if timestamp_ms:
@@ -291,7 +310,7 @@ class QueueTable:
             queue.units.dirty = False
             queue.units.mark_written(queue.units.end_index, 0)
         self.dirty = []
-        self._settle(self.newest_timestamp_ms)
+        self._settle(self._held_timestamp_ms())
 
     # ------------------------------------------------------------------ looking at all queues
 

@@ -10,8 +10,9 @@ Crash story: what is derived here can be derived again from the log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
 from twisted.logger import Logger
 
 from txrocketmq.codec.record import BatchItem, RecordHead
@@ -23,7 +24,7 @@ from txrocketmq.model.flags import INNER_BATCH_FLAG
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import parse_properties
-from txrocketmq.store.batchqueue import BatchConsumeQueue
+from txrocketmq.store.batchqueue import MAX_BATCH_MESSAGES, BatchConsumeQueue
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue
 from txrocketmq.store.index import IndexService
 from txrocketmq.store.indexfile import tag_index_hash
@@ -33,9 +34,23 @@ from txrocketmq.store.results import PutMessageResult
 ArrivalListener = Callable[[str, int, int, int, int], object]
 """Called with topic, queue id, next logical offset, tags code, store time in ms."""
 
-Dispatch = tuple[AnyQueue, int, int, int, int, int, int, str | None, str | None, int]
-"""Queue, logical offset, physical offset, size, tags code, store time in ms, sysFlag, unique id, keys, and the index hash of
-the tag (-1 without one)."""
+
+class Extras(msgspec.Struct):
+    """What few records have besides.
+
+    :ivar messages: how many messages a batch record holds.
+    :ivar properties: the record's properties, where something is derived from them that the other values do not say.
+    :ivar light: light queues that the record is in too, with its logical offset in each.
+    """
+
+    messages: int = 1
+    properties: dict[str, str] | None = None
+    light: Sequence[tuple[ConsumeQueue, int]] = ()
+
+
+Dispatch = tuple[AnyQueue, int, int, int, int, int, int, str | None, str | None, int, Extras | None]
+"""Queue, logical offset, physical offset, size, tags code, store time in ms, sysFlag, unique id, keys, the index hash of
+the tag (-1 without one), and what few records have besides."""
 
 _MAX_TAG_HASHES = 8192
 
@@ -63,6 +78,7 @@ class Reput:
     """Derives queues and index from the log, in the order of the log.
 
     :ivar offset: end of the last record that was dispatched.
+    :ivar index_is_current: the index holds all that was dispatched; until then `txrocketmq.store.catchup` sees to it.
     :ivar listeners: told of each message once it can be read.
     """
 
@@ -84,6 +100,7 @@ class Reput:
         self._delays: list[int] = []
         self._delays_text: str | None = None
         self.offset = 0
+        self.index_is_current = True
         self.listeners: list[ArrivalListener] = []
 
     def dispatch(
@@ -98,6 +115,7 @@ class Reput:
         uniq_key: str | None,
         keys: str | None,
         tag_hash: int,
+        extras: Extras | None = None,
     ) -> None:
         """Derive what belongs to one record. Records come in the order of the log, each once."""
         if not sys_flag & NOT_IN_QUEUE:
@@ -106,18 +124,55 @@ class Reput:
                 units.tail += CQ_UNIT.pack(physical_offset, size, tags_code)
                 units.end_index = queue_offset + 1
                 queue.max_physical_offset = physical_offset + size
-            elif isinstance(queue, ConsumeQueue):
-                queue.put(queue_offset, physical_offset, size, tags_code, self._disk)
+            else:
+                self._put(
+                    queue,
+                    queue_offset,
+                    physical_offset,
+                    size,
+                    tags_code,
+                    store_timestamp_ms,
+                    extras,
+                )
             if not units.dirty:
                 self._queues.mark_dirty(queue)
             self._queues.newest_timestamp_ms = store_timestamp_ms
-        if self._config.message_index_enable and sys_flag & _ROLLBACK != _ROLLBACK:
+        if (
+            self.index_is_current
+            and self._config.message_index_enable
+            and sys_flag & _ROLLBACK != _ROLLBACK
+        ):
             self._index.put_keys(
                 queue.topic, uniq_key, keys, tag_hash, physical_offset, store_timestamp_ms
             )
         self.offset = physical_offset + size
         if self.listeners and not sys_flag & NOT_IN_QUEUE:
-            self._tell(queue, queue_offset + 1, tags_code, store_timestamp_ms)
+            following = queue_offset + (1 if extras is None else extras.messages)
+            self.tell(queue, following, tags_code, store_timestamp_ms)
+
+    def _put(
+        self,
+        queue: AnyQueue,
+        queue_offset: int,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        store_timestamp_ms: int,
+        extras: Extras | None,
+    ) -> None:
+        """Add the unit of a record to a queue that is not simply one longer by it."""
+        if isinstance(queue, ConsumeQueue):
+            queue.put(queue_offset, physical_offset, size, tags_code, self._disk)
+        elif extras is not None:
+            queue.put_batch(
+                physical_offset,
+                size,
+                tags_code,
+                store_timestamp_ms,
+                queue_offset,
+                extras.messages,
+                self._queues.cache,
+            )
 
     def dispatch_batch(self, dispatches: Sequence[Dispatch]) -> None:
         """As `dispatch` for each of the consecutive messages of one queue that came as a client batch: never transactional."""
@@ -136,7 +191,7 @@ class Reput:
         if not units.dirty:
             self._queues.mark_dirty(queue)
         self._queues.newest_timestamp_ms = store_timestamp_ms
-        if self._config.message_index_enable:
+        if self.index_is_current and self._config.message_index_enable:
             self._index.put_batch(
                 queue.topic,
                 [(keys[7], keys[8], keys[9], keys[2]) for keys in dispatches],
@@ -144,11 +199,12 @@ class Reput:
             )
         self.offset = end_offset
         for _, offset, _, _, code, *_ in dispatches if self.listeners else ():
-            self._tell(queue, offset + 1, code, store_timestamp_ms)
+            self.tell(queue, offset + 1, code, store_timestamp_ms)
 
-    def _tell(
+    def tell(
         self, queue: AnyQueue, next_offset: int, tags_code: int, store_timestamp_ms: int
     ) -> None:
+        """Tell all listeners of a message that can be read."""
         try:
             for listener in self.listeners:
                 listener(queue.topic, queue.queue_id, next_offset, tags_code, store_timestamp_ms)
@@ -208,7 +264,7 @@ class Reput:
         queue_offset, timestamp_ms = result.queue_offset, result.store_timestamp_ms
         starts = result.batch_offsets or (result.physical_offset,)
         ends = (*starts[1:], result.physical_offset + result.wrote_bytes)
-        dispatches = []
+        dispatches: list[Dispatch] = []
         for (_, _, text), start, end in zip(items, starts, ends, strict=True):
             found = parse_properties(text)
             tag = found.get(props.TAGS)
@@ -225,6 +281,7 @@ class Reput:
                     found.get(props.UNIQ_KEY),
                     found.get(props.KEYS),
                     self.tag_hash(topic, code, text) if code else -1,
+                    None,
                 )
             )
             queue_offset += 1
@@ -257,13 +314,10 @@ class Reput:
             code = tags_code(tags)
         if head.topic == SCHEDULE_TOPIC:
             code = self._delivery_time(found, head.store_timestamp, code)
-        is_batch = bool(head.sys_flag & INNER_BATCH_FLAG)
-        queue = self._queues.create(head.topic, head.queue_id, batch=is_batch)
-        if isinstance(queue, BatchConsumeQueue):
-            self._put_batch(queue, physical_offset, head, code, found)
+        queue, queue_offset, extras = self._place(physical_offset, head, found)
         self.dispatch(
             queue,
-            head.queue_offset,
+            queue_offset,
             physical_offset,
             head.total_size,
             code,
@@ -272,25 +326,64 @@ class Reput:
             found.get(props.UNIQ_KEY),
             found.get(props.KEYS),
             tag_index_hash(head.topic, tags) if tags else -1,
+            extras,
         )
 
-    def _put_batch(
-        self,
-        queue: BatchConsumeQueue,
-        physical_offset: int,
-        head: RecordHead,
-        code: int,
-        found: dict[str, str],
-    ) -> None:
-        first, count = found.get(props.INNER_BASE, ""), found.get(props.INNER_NUM, "")
-        if not first.isdecimal() or not count.isdecimal():
-            self.log.warn(
-                "the record at {offset} belongs to batch queue {topic}-{queue_id} and is no batch",
-                offset=physical_offset,
-                topic=head.topic,
-                queue_id=head.queue_id,
-            )
+    def index_head(self, physical_offset: int, head: RecordHead) -> None:
+        """Index a record that was found in the log, and do nothing else with it."""
+        if not self._config.message_index_enable or head.sys_flag & _ROLLBACK == _ROLLBACK:
             return
-        queue.put_batch(
-            physical_offset, head.total_size, code, head.store_timestamp, int(first), int(count)
+        found = parse_properties(head.properties)
+        tags = found.get(props.TAGS)
+        self._index.put_keys(
+            head.topic,
+            found.get(props.UNIQ_KEY),
+            found.get(props.KEYS),
+            tag_index_hash(head.topic, tags) if tags else -1,
+            physical_offset,
+            head.store_timestamp,
+        )
+
+    def derive_queues(self, records: Iterable[tuple[int, RecordHead]]) -> None:
+        """Derive the units of older records, and nothing else: for queues of which `dispatch` hears nothing meanwhile."""
+        table = self._queues
+        kept = self.offset, self.index_is_current, self.listeners, table.newest_timestamp_ms
+        self.index_is_current, self.listeners = False, []
+        try:
+            for physical_offset, head in records:
+                self.dispatch_head(physical_offset, head)
+        finally:
+            self.offset, self.index_is_current, self.listeners, table.newest_timestamp_ms = kept
+
+    def _place(
+        self, physical_offset: int, head: RecordHead, found: dict[str, str]
+    ) -> tuple[AnyQueue, int, Extras | None]:
+        """The queue of a record, its logical offset there, and what it has besides.
+
+        What a record is decides which kind of queue its topic had then: a topic may have been deleted and made anew.
+        """
+        table, topic, queue_id = self._queues, head.topic, head.queue_id
+        is_batch = bool(head.sys_flag & INNER_BATCH_FLAG)
+        queue = table.create(topic, queue_id, batch=is_batch)
+        if is_batch:
+            if not isinstance(queue, BatchConsumeQueue):
+                queue = table.replaced(topic, queue_id, batch=True)
+            first, count = found.get(props.INNER_BASE, ""), found.get(props.INNER_NUM, "")
+            if first.isdecimal() and count.isdecimal() and 0 < int(count) <= MAX_BATCH_MESSAGES:
+                return queue, int(first), Extras(messages=int(count))
+            self._say_no_batch(physical_offset, head)
+        elif isinstance(queue, BatchConsumeQueue) and not head.sys_flag & NOT_IN_QUEUE:
+            if head.queue_offset < queue.max_index:
+                queue = table.replaced(topic, queue_id, batch=False)
+            else:
+                # Official brokers take such a message, and show it to nobody.
+                self._say_no_batch(physical_offset, head)
+        return queue, head.queue_offset, None
+
+    def _say_no_batch(self, physical_offset: int, head: RecordHead) -> None:
+        self.log.warn(
+            "the record at {offset} belongs to batch queue {topic}-{queue_id} and is no batch",
+            offset=physical_offset,
+            topic=head.topic,
+            queue_id=head.queue_id,
         )

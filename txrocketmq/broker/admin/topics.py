@@ -119,7 +119,6 @@ class TopicAdmin:
             wanted.attributes = apply_change(attrs.TOPIC_ATTRIBUTES, current, change)
         except AttributeFault as fault:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, str(fault)) from fault
-        _refuse_unserved(change)
         return wanted
 
     def _refuse_system_topic(self, name: str) -> None:
@@ -206,17 +205,3 @@ class TopicAdmin:
             count=count,
         )
         return Reply()
-
-
-def _refuse_unserved(change: Mapping[str, str]) -> None:
-    """Attributes that would make a topic of a kind that this broker cannot keep."""
-    for key, value in (
-        (attrs.QUEUE_TYPE, attrs.BATCH_CQ),
-        (attrs.CLEANUP_POLICY, attrs.COMPACTION),
-    ):
-        if change.get(f"+{key}") == value:
-            raise ResponseError(
-                ResponseCode.SYSTEM_ERROR, f"{key}={value} is not served by this broker"
-            )
-    if f"+{attrs.RESERVE_TIME}" in change:
-        raise ResponseError(ResponseCode.SYSTEM_ERROR, "Update topic reserveTime not supported")

@@ -6,7 +6,7 @@ topics, broker permission, topic creation, queue id.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import gmtime, strftime
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,8 @@ from txrocketmq.broker.remarks import topic_not_exist
 from txrocketmq.codec.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.errors import ResponseError
+from txrocketmq.model import properties as props
+from txrocketmq.model.attributes import BATCH_CQ, CLEANUP_POLICY, COMPACTION, QUEUE_TYPE
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.flags import PERM_READ_WRITE, PERM_WRITE, perm_text, topic_sys_flag
 from txrocketmq.model.names import (
@@ -67,6 +69,21 @@ class Admission:
         if topic is None:
             topic = self._create(request)
         return topic
+
+    def refuse_by_kind(self, topic: TopicConfig, found: Mapping[str, str]) -> None:
+        """Refuse a single message that its topic does not take.
+
+        :raises ResponseError: with the official remark where there is one.
+        """
+        attributes = topic.attributes or {}
+        if attributes.get(CLEANUP_POLICY) == COMPACTION and not found.get(props.KEYS, "").strip():
+            raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
+        if attributes.get(QUEUE_TYPE) == BATCH_CQ:
+            # Official brokers take it, and show it to nobody.
+            raise ResponseError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"topic {topic.topic_name} has {QUEUE_TYPE}={BATCH_CQ}: it takes batches only",
+            )
 
     def bad_queue(self, topic: TopicConfig, request: Request[AnySendHeader]) -> ResponseError:
         """The refusal of a queue id that the topic does not have."""

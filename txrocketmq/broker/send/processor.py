@@ -17,22 +17,30 @@ from txrocketmq.broker.send.admission import Admission
 from txrocketmq.broker.send.outcome import busy, put_refused
 from txrocketmq.broker.send.properties import PropertyWriter
 from txrocketmq.broker.send.special import SpecialSends
+from txrocketmq.broker.topics import is_of_a_kind
 from txrocketmq.codec.headers import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from txrocketmq.codec.record import split_batch
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
-from txrocketmq.errors import ResponseError
+from txrocketmq.errors import RecordError, ResponseError
 from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model import properties as props
+from txrocketmq.model.attributes import BATCH_CQ, QUEUE_TYPE
 from txrocketmq.model.codes import ResponseCode
-from txrocketmq.model.flags import MULTI_TAGS_FLAG, PERM_WRITE
+from txrocketmq.model.flags import (
+    INNER_BATCH_FLAG,
+    MULTI_TAGS_FLAG,
+    NEED_UNWRAP_FLAG,
+    PERM_WRITE,
+)
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import Host, MessageRecord
 from txrocketmq.model.message_id import offset_message_id
 from txrocketmq.model.names import RETRY_GROUP_TOPIC_PREFIX, TOPIC_MAX_LENGTH, is_retry_topic
-from txrocketmq.model.properties import MAX_PROPERTIES_BYTES, parse_properties
+from txrocketmq.model.properties import MAX_PROPERTIES_BYTES, parse_properties, with_property
 from txrocketmq.model.topic import TopicConfig
 from txrocketmq.remoting.dispatch import Reply, Request
 from txrocketmq.store.results import PutMessageResult, PutMessageStatus
@@ -134,7 +142,7 @@ class SendProcessor:
             self._refuse_when_busy(request)
         name = header.topic
         topic = self._sendable.get(name)
-        is_retry = False
+        is_retry = is_picky = False
         if (
             topic is None
             or config.start_accept_send_request_time_stamp
@@ -142,6 +150,7 @@ class SendProcessor:
         ):
             topic = self._admission.admit(request)
             is_retry = is_retry_topic(name)
+            is_picky = is_of_a_kind(topic)
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = _random_queue(topic)
@@ -149,6 +158,8 @@ class SendProcessor:
             raise self._admission.bad_queue(topic, request)
         prepared = self._writer.prepare(header.properties)
         text, found, uniq_key, is_special = prepared
+        if is_picky:
+            self._admission.refuse_by_kind(topic, found)
         body = request.body
         if len(body) > self._store_config.max_message_size or len(text) > MAX_PROPERTIES_BYTES:
             raise self._illegal(len(body), len(text))
@@ -204,24 +215,48 @@ class SendProcessor:
         if len(request.body) > self._store_config.max_message_size:
             raise self._illegal(len(request.body), len(header.properties or ""))
         # Each item of the body has properties of its own; those of the request are not stored.
-        result = self._store.put_batch(
-            MessageRecord(
-                topic=header.topic,
-                queue_id=queue_id,
-                body=request.body,
-                flag=header.flag,
-                sys_flag=_sys_flag(header, topic),
-                born_timestamp=header.born_timestamp,
-                born_host=request.connection.remote_address,
-                store_host=self._store_host,
-                reconsume_times=header.reconsume_times or 0,
-                wait_store_msg_ok=found.get(props.WAIT_STORE_MSG_OK, "true") == "true",
-            )
+        record = MessageRecord(
+            topic=header.topic,
+            queue_id=queue_id,
+            body=request.body,
+            flag=header.flag,
+            sys_flag=_sys_flag(header, topic),
+            born_timestamp=header.born_timestamp,
+            born_host=request.connection.remote_address,
+            store_host=self._store_host,
+            reconsume_times=header.reconsume_times or 0,
+            wait_store_msg_ok=found.get(props.WAIT_STORE_MSG_OK, "true") == "true",
         )
         uniq_key = found.get(props.UNIQ_KEY)
+        if (topic.attributes or {}).get(QUEUE_TYPE) == BATCH_CQ:
+            uniq_key = self._make_inner_batch(record, header.properties)
+            result = self._store.put_message(record)
+        else:
+            result = self._store.put_batch(record)
         if result.__class__ is PutMessageResult:
-            return self._answer(result, request, header.topic, queue_id, uniq_key)
-        return self._answer_later(result, request, header.topic, queue_id, uniq_key)
+            answer: Answer = self._answer(result, request, header.topic, queue_id, uniq_key)
+        else:
+            answer = self._answer_later(result, request, header.topic, queue_id, uniq_key)
+        if not record.sys_flag & INNER_BATCH_FLAG:
+            return answer
+        # So the producer hears that its batch is one record.
+        if isinstance(answer, Deferred):
+            return answer.addCallback(_with_batch_id, uniq_key)
+        return _with_batch_id(answer, uniq_key)
+
+    def _make_inner_batch(self, record: MessageRecord, properties: str | None) -> str:
+        """Let a batch be stored as one record, which consumers unpack; its unique id."""
+        prepared = self._writer.prepare(properties)
+        try:
+            count = len(split_batch(record.body))
+        except RecordError as error:
+            raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        record.sys_flag |= INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
+        record.properties = with_property(prepared.text, props.INNER_NUM, str(count))
+        record.tags_code = tags_code(prepared.found.get(props.TAGS))
+        record.keys = prepared.found.get(props.KEYS)
+        record.uniq_key = prepared.uniq_key
+        return prepared.uniq_key
 
     def _answer_later(
         self,
@@ -263,7 +298,7 @@ class SendProcessor:
             stored = _STORED_CODES.get(status)
             if stored is None:
                 self._throughput.failed_puts += 1
-                code, remark = put_refused(status, self._store_config)
+                code, remark = put_refused(status, self._store_config, self._store.write_refusal)
                 return Reply(code, remark=remark, ext_fields=self._trace_fields)
             code = stored
         counter = self._stats.topics.get(name)
@@ -325,6 +360,12 @@ class SendProcessor:
         trace = "true" if config.trace_on else "false"
         self._trace_fields = {props.MSG_REGION: config.region_id, props.TRACE_SWITCH: trace}
         self._writer = PropertyWriter(config.broker_cluster_name, config.region_id, trace)
+
+
+def _with_batch_id(reply: Reply, uniq_key: str | None) -> Reply:
+    if isinstance(reply.header, SendMessageResponseHeader):
+        reply.header.batch_uniq_id = uniq_key
+    return reply
 
 
 def _random_queue(topic: TopicConfig) -> int:
