@@ -93,6 +93,12 @@ class Peer:
         self.transport.clear()
         return self._answers.get(opaque)
 
+    def new_answers(self) -> dict[int, RemotingCommand]:
+        """The answers since the last such look, by opaque."""
+        self.answer(-1)
+        answers, self._answers = self._answers, {}
+        return answers
+
     def ask(self, code: int, *arguments: Any, **options: Any) -> RemotingCommand:
         """Send a request that is answered at once."""
         answer = self.answer(self.tell(code, *arguments, **options))
@@ -151,7 +157,7 @@ class Pulled:
 
 
 class SmallBroker:
-    """The broker. ``settings`` are attributes of `BrokerConfig` or `MessageStoreConfig`."""
+    """The broker. ``settings`` are attributes of `BrokerConfig` or `MessageStoreConfig`; ``pool`` does all work with the disk."""
 
     def __init__(
         self,
@@ -161,6 +167,7 @@ class SmallBroker:
         memory_bytes: int = 1 << 30,
         more_sections: tuple[object, ...] = (),
         client: Any = None,
+        pool: Any = None,
         **settings: Any,
     ) -> None:
         self.disk = disk or MemoryDisk()
@@ -187,7 +194,7 @@ class SmallBroker:
             owner = self.config if hasattr(self.config, name) else self.store_config
             assert hasattr(owner, name), name
             setattr(owner, name, value)
-        pool = ImmediatePool()
+        pool = pool or ImmediatePool()
         self.store = MessageStore(
             self.store_config,
             self.disk,
@@ -203,7 +210,7 @@ class SmallBroker:
             self.config,
             self.store_config,
             self.store,
-            StoreUpkeep(self.store, self.store_config, self.disk, pool, self.now_ms),
+            StoreUpkeep(self.store, self.store_config, self.disk, pool, self.clock),
             self.client,
             self.clock,
             ConfigFiles(self.disk, pool, f"{ROOT}/config"),

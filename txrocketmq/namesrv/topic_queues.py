@@ -9,6 +9,7 @@ however many topics there are: a hundred links that close together are a hundred
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import TypeVar
 
 from txrocketmq.model.topic import TopicShare
@@ -42,15 +43,14 @@ class TopicQueues:
 
     def _enter(self, broker_name: str, topics: Collection[str]) -> None:
         holders = self._holders
-        if holders.keys().isdisjoint(topics):
-            holders.update(dict.fromkeys(topics, broker_name))
+        found = list(map(holders.setdefault, topics, repeat(broker_name)))
+        if found.count(broker_name) == len(found):
             return
-        for topic in topics:
-            found = holders.setdefault(topic, broker_name)
-            if isinstance(found, dict):
-                found[broker_name] = None
-            elif found != broker_name:
-                holders[topic] = {found: None, broker_name: None}
+        for topic, others in zip(topics, found, strict=True):
+            if isinstance(others, dict):
+                others[broker_name] = None
+            elif others != broker_name:
+                holders[topic] = {others: None, broker_name: None}
 
     def of_topic(self, topic: str) -> Mapping[str, TopicShare]:
         """What each broker name has of a topic; empty for an unknown one."""

@@ -173,16 +173,10 @@ def _share(config: TopicConfig) -> TopicShare:
 
 
 def _under_own_names(table: dict[str, TopicShare]) -> dict[str, TopicShare]:
-    renamed = {}
-    for key, share in table.items():
-        name = share.topic_name
-        if name != key and name:
-            renamed[key] = name
-        # The key is the name from here on; a second text for each topic is memory for nothing.
-        share.topic_name = None
-    if not renamed:
+    names = [share.topic_name for share in table.values()]
+    if names == list(table):
         return table
-    return {renamed.get(key, key): share for key, share in table.items()}
+    return {share.topic_name or key: share for key, share in table.items()}
 
 
 def topic_config_text(config: TopicConfig) -> str:
