@@ -16,6 +16,7 @@ from txrocketmq.codec.headers import (
     BrokerHeartbeatRequestHeader,
     DeleteTopicFromNamesrvRequestHeader,
     GetRouteInfoRequestHeader,
+    GetTopicsByClusterRequestHeader,
     PutKVConfigRequestHeader,
     QueryDataVersionRequestHeader,
     RegisterBrokerRequestHeader,
@@ -460,10 +461,30 @@ def test_the_list_of_all_topics_can_be_switched_off():
     world.config.enable_all_topic_list = False
     answer = peer.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     assert (answer.code, answer.remark, answer.body) == (
-        ResponseCode.NO_PERMISSION,
+        ResponseCode.SYSTEM_ERROR,
         "disable",
         b"",
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "header"),
+    [
+        (RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader(cluster=CLUSTER)),
+        (RequestCode.GET_UNIT_TOPIC_LIST, None),
+        (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, None),
+        (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, None),
+    ],
+)
+def test_the_other_lists_have_a_switch_of_their_own(code, header):
+    world = World()
+    peer = world.connect()
+    register(peer)
+    world.config.enable_all_topic_list = False
+    assert peer.ask(code, header).code == ResponseCode.SUCCESS
+    world.config.enable_topic_list = False
+    answer = peer.ask(code, header)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "disable")
 
 
 def test_cluster_info_has_bare_broker_ids():

@@ -63,7 +63,6 @@ _ZLIB_START = b"x"
 
 _SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 _TOPIC_NOT_EXIST = int(ResponseCode.TOPIC_NOT_EXIST)
-_NO_PERMISSION = int(ResponseCode.NO_PERMISSION)
 _QUERY_NOT_FOUND = int(ResponseCode.QUERY_NOT_FOUND)
 _STRICT_FROM = int(V4_9_4)
 
@@ -249,7 +248,7 @@ class AdminRequests:
     def get_all_topics(self, request: Request[None]) -> Reply:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
         if not self._config.enable_all_topic_list:
-            raise ResponseError(_NO_PERMISSION, "disable")
+            raise ResponseError(_SYSTEM_ERROR, "disable")
         return _topic_list(self._table.topics())
 
     def get_topics_by_cluster(self, request: Request[GetTopicsByClusterRequestHeader]) -> Reply:
@@ -282,7 +281,7 @@ class AdminRequests:
 
     def _check_lists_allowed(self) -> None:
         if not self._config.enable_topic_list:
-            raise ResponseError(_NO_PERMISSION, "disable")
+            raise ResponseError(_SYSTEM_ERROR, "disable")
 
 
 def _topic_list(topics: list[str], broker_address: str | None = None) -> Reply:
