@@ -124,13 +124,6 @@ def test_name_servers_read_their_part_of_it(compressed: bool) -> None:
     }
 
 
-def test_topics_have_the_names_that_they_give_themselves() -> None:
-    data = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"A":{"topicName":"B","perm":4},"C":{"perm":2}}}}'
-    body = decode_registered(data, compressed=False, version=CURRENT_VERSION)
-    table = body.topic_config_serialize_wrapper.topic_config_table
-    assert {name: share.perm for name, share in table.items()} == {"B": 4, "C": 2}
-
-
 def test_brokers_before_3_0_11_send_the_table_alone() -> None:
     table = TopicConfigSerializeWrapper(
         data_version=DataVersion(counter=1), topic_config_table={"A": TopicConfig(topic_name="A")}

@@ -214,6 +214,68 @@ def test_unchanged_topics_are_not_applied_again():
     assert found["queueDatas"][0]["perm"] == 6
 
 
+def delete(world, topic="TopicA"):
+    header = DeleteTopicFromNamesrvRequestHeader(topic=topic)
+    assert world.connect().ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, header).code == 0
+
+
+def test_a_repeated_registration_counts_without_being_read():
+    world = World()
+    peer = world.connect()
+    for _ in range(3):
+        assert register(peer, filter_servers=["192.0.2.10:30000"]).code == 0
+        found = route(world)
+        assert found is not None
+        assert found["queueDatas"][0]["readQueueNums"] == 4
+        assert found["filterServerTable"] == {ADDRESS: ["192.0.2.10:30000"]}
+        world.pass_seconds(100)
+    # It is a sign of life, too, and the link that it came on is the broker's.
+    again = world.connect()
+    register(again, filter_servers=["192.0.2.10:30000"])
+    peer.drop()
+    assert route(world) is not None
+    again.drop()
+    assert route(world) is None
+
+
+def test_what_a_command_took_out_comes_back_with_the_same_registration():
+    world = World()
+    peer = world.connect()
+    register(peer)
+    register(peer)
+    delete(world)
+    assert route(world) is None
+    register(peer)
+    assert route(world) is not None
+
+
+def test_the_same_body_from_another_place_is_taken_in():
+    world = World()
+    peer = world.connect()
+    register(peer)
+    gone = UnRegisterBrokerRequestHeader(
+        broker_name="broker-a", broker_addr=ADDRESS, cluster_name=CLUSTER, broker_id=0
+    )
+    assert peer.ask(RequestCode.UNREGISTER_BROKER, gone).code == 0
+    register(peer)
+    assert route(world) is not None
+    register(peer, name="broker-b")
+    found = route(world)
+    assert found is not None
+    assert {queue["brokerName"] for queue in found["queueDatas"]} == {"broker-a", "broker-b"}
+
+
+def test_topics_no_longer_named_go_with_a_repeated_registration_when_that_is_switched_on():
+    world = World()
+    peer = world.connect()
+    register(peer, table=topics("TopicA", "TopicB"), counter=1)
+    register(peer, table=topics("TopicB"), counter=2)
+    assert route(world, "TopicA") is not None
+    world.config.delete_topic_with_broker_registration = True
+    register(peer, table=topics("TopicB"), counter=2)
+    assert route(world, "TopicA") is None
+
+
 def test_topics_no_longer_named_go_only_if_asked():
     for drops in (False, True):
         world = World(delete_topic_with_broker_registration=drops)

@@ -41,14 +41,10 @@ class TopicConfig(Bean, kw_only=True):
 
 
 class TopicShare(Bean, kw_only=True):
-    """What one broker has of a topic, as far as routes tell: the part of a `TopicConfig` that a name server keeps.
-
-    :ivar topic_name: None where the holder knows it.
-    """
+    """What one broker has of a topic, as far as routes tell: the part of a `TopicConfig` that a name server keeps."""
 
     perm: int = default(PERM_READ_WRITE)
     read_queue_nums: int = default(DEFAULT_QUEUE_NUMS)
-    topic_name: str | None = None
     topic_sys_flag: int = default(0)
     write_queue_nums: int = default(DEFAULT_QUEUE_NUMS)
 

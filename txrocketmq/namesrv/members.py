@@ -36,6 +36,7 @@ class Registration:
     :ivar expiry_ms: milliseconds without a sign of life after which it wants to be dropped; None for the default.
     :ivar acting_master: whether a slave may stand in for a lost master; None from brokers that do not know of it.
     :ivar link: mark of the connection.
+    :ivar body_mark: the same for the same body; None when nobody looks.
     """
 
     cluster: str
@@ -51,6 +52,7 @@ class Registration:
     expiry_ms: int | None = None
     acting_master: bool | None = None
     link: object = None
+    body_mark: int | None = None
 
 
 @attrs.frozen
@@ -75,6 +77,7 @@ class LiveBroker:
     link: object
     broker_name: str
     ha_address: str
+    body_mark: int | None = None
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from twisted.logger import Logger
 from txrocketmq.codec.bodies.controller import GetBrokerMemberGroupResponseBody
 from txrocketmq.codec.bodies.registration import (
     RegisteredBody,
+    RegisteredTable,
     decode_registered,
     register_body_crc32,
 )
@@ -44,7 +45,7 @@ from txrocketmq.config.schema import NamesrvConfig
 from txrocketmq.errors import ResponseError
 from txrocketmq.model.codes import V4_9_4, ResponseCode
 from txrocketmq.model.flags import TOPIC_UNIT, TOPIC_UNIT_SUB
-from txrocketmq.model.names import NAMESPACE_ORDER_TOPIC_CONFIG
+from txrocketmq.model.names import MASTER_ID, NAMESPACE_ORDER_TOPIC_CONFIG
 from txrocketmq.model.route import BrokerMemberGroup, TopicRouteData
 from txrocketmq.model.topic import DataVersion
 from txrocketmq.namesrv.kv_config import KVConfig
@@ -150,11 +151,14 @@ class BrokerRequests:
 
     def _registration(self, request: Request[RegisterBrokerRequestHeader]) -> Registration:
         header = request.header
-        body = RegisteredBody()
-        if request.body:
-            # Brokers of 5.4.0 with compressedRegister=true compress and say that they did not.
-            compressed = header.compressed or request.body.startswith(_ZLIB_START)
-            body = decode_registered(request.body, compressed=compressed, version=request.version)
+        mark = hash((request.body, header.compressed, request.version))
+        known = None
+        if header.broker_id == MASTER_ID:
+            known = self._table.repeated_version(
+                header.cluster_name, header.broker_addr, header.broker_name, mark
+            )
+        # Most registrations repeat the one before: half a minute went by, and no topic is new.
+        body = _nothing_new(known) if known is not None else _read_registration(request)
         wrapper = body.topic_config_serialize_wrapper
         return Registration(
             cluster=header.cluster_name,
@@ -164,12 +168,13 @@ class BrokerRequests:
             ha_address=header.ha_server_addr,
             version=wrapper.data_version,
             topics=wrapper.topic_config_table,
-            filter_servers=body.filter_server_list,
+            filter_servers=None if known is not None else body.filter_server_list,
             mappings=wrapper.topic_queue_mapping_info_map,
             zone=request.ext_fields.get(ZONE_NAME_FIELD),
             expiry_ms=header.heartbeat_timeout_millis,
             acting_master=header.enable_acting_master,
             link=request.connection,
+            body_mark=mark,
         )
 
     def unregister_broker(self, request: Request[UnRegisterBrokerRequestHeader]) -> Reply:
@@ -203,6 +208,18 @@ class BrokerRequests:
             route = decode_body(TopicRouteData, request.body)
             self._table.set_topic_queues(request.header.topic, route.queue_datas)
         return Reply()
+
+
+def _read_registration(request: Request[RegisterBrokerRequestHeader]) -> RegisteredBody:
+    if not request.body:
+        return RegisteredBody()
+    # Brokers of 5.4.0 with compressedRegister=true compress and say that they did not.
+    compressed = request.header.compressed or request.body.startswith(_ZLIB_START)
+    return decode_registered(request.body, compressed=compressed, version=request.version)
+
+
+def _nothing_new(version: DataVersion) -> RegisteredBody:
+    return RegisteredBody(topic_config_serialize_wrapper=RegisteredTable(data_version=version))
 
 
 class AdminRequests:

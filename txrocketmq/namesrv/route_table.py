@@ -111,7 +111,8 @@ class RouteTable:
         if broker is None:
             broker = BrokerData(cluster=r.cluster, broker_name=r.broker_name)
             self._brokers[r.broker_name] = broker
-        broker.broker_addrs = dict(sorted(members.items()))
+        if broker.broker_addrs != members:
+            broker.broker_addrs = dict(sorted(members.items()))
         broker.enable_acting_master = bool(r.acting_master)
         broker.zone_name = r.zone
         return broker
@@ -128,6 +129,7 @@ class RouteTable:
             for topic in self._queues.topics_of(r.broker_name):
                 if topic not in r.topics:
                     self._queues.forget(topic, (r.broker_name,))
+        self._queues.curtailed.discard(r.broker_name)
         is_changed = is_first or self.is_changed(r.cluster, r.address, r.version)
         # What a command took out of the table comes back with the next registration, changed or not.
         wanted = r.topics if is_changed else self._queues.missing(r.broker_name, r.topics)
@@ -148,7 +150,7 @@ class RouteTable:
             )
         expiry_ms = DEFAULT_EXPIRY_MS if r.expiry_ms is None else r.expiry_ms
         self._live[key] = LiveBroker(
-            now_ms, expiry_ms, r.version, r.link, r.broker_name, r.ha_address
+            now_ms, expiry_ms, r.version, r.link, r.broker_name, r.ha_address, r.body_mark
         )
         if r.filter_servers:
             self._filter_servers[key] = list(r.filter_servers)
@@ -163,6 +165,19 @@ class RouteTable:
         return Welcome() if master is None else Welcome(master.ha_address, master_address)
 
     # ----------------------------------------------------------------- signs of life
+
+    def repeated_version(
+        self, cluster: str, address: str, broker_name: str, body_mark: int
+    ) -> DataVersion | None:
+        """The known version when a master sends the very body that is taken in already, so that nobody needs to read it."""
+        live = self._live.get((cluster, address))
+        if live is None or live.body_mark != body_mark or live.broker_name != broker_name:
+            return None
+        if self.drop_topics_not_named or broker_name in self._queues.curtailed:
+            return None
+        broker = self._brokers.get(broker_name)
+        is_master = broker is not None and broker.broker_addrs.get(MASTER_ID) == address
+        return live.version if is_master else None
 
     def is_changed(self, cluster: str, address: str, version: DataVersion) -> bool:
         """Whether a broker's topic table differs from the one known, or none is known."""

@@ -26,6 +26,8 @@ class TopicQueues:
         self._shares_of: dict[str, dict[str, TopicShare]] = {}
         #: Topic to the broker names that have it, in order of arrival; mostly it is one, and a text takes least room.
         self._holders: dict[str, str | dict[str, None]] = {}
+        self.curtailed: set[str] = set()
+        """Broker names that lost topics to a command; what they register next is taken in whole."""
 
     def put_all(self, broker_name: str, shares: Mapping[str, TopicShare]) -> None:
         """Set what a broker name has of topics. The shares belong to the table from now on."""
@@ -90,6 +92,7 @@ class TopicQueues:
         for broker_name in broker_names:
             shares = self._shares_of.get(broker_name)
             if shares is not None and shares.pop(topic, None) is not None:
+                self.curtailed.add(broker_name)
                 if not shares:
                     del self._shares_of[broker_name]
                 self._leave(topic, broker_name)
@@ -100,6 +103,7 @@ class TopicQueues:
 
     def forget_broker(self, broker_name: str) -> None:
         """Take all of its topics away from a broker name."""
+        self.curtailed.discard(broker_name)
         for topic in self._shares_of.pop(broker_name, ()):
             self._leave(topic, broker_name)
 
