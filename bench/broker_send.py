@@ -150,9 +150,7 @@ class Bench:
             config,
             store_config,
             self.store,
-            StoreUpkeep(
-                self.store, store_config, disk, queues, lambda: int(reactor.seconds() * 1000)
-            ),
+            StoreUpkeep(self.store, store_config, disk, queues, reactor),
             self.client,
             reactor,
             ConfigFiles(disk, files, str(place / "config")),

@@ -308,6 +308,9 @@ class IQueueOffsets(Interface):
     def is_in_memory(topic: str, queue_id: int, offset: int) -> bool:
         """Whether an entry's record is within the in-memory share of the log (`accessMessageInMemoryMaxRatio`)."""
 
+    def recovering(topic: str, queue_id: int) -> str | None:
+        """Why a queue's next offset is not known yet after a start; None when it is."""
+
     def queues() -> Iterable[tuple[str, int]]:
         """All ``(topic, queue_id)`` that have a consume queue."""
 
@@ -398,6 +401,9 @@ class IStoreUpkeep(Interface):
     def disk_usage() -> tuple[list[tuple[str, int, int]], tuple[int, int]]:
         """``(path, used bytes, total bytes)`` of each directory of the log, ``(used, total)`` of the queues' one."""
 
+    def recovery_figures() -> dict[str, str]:
+        """How far work of the start is that goes on while the store serves, by names of ours; empty when there is none."""
+
     def write_refusal() -> str | None:
         """Why no messages are taken now, None when they are."""
 
@@ -413,7 +419,8 @@ class IStoreLifecycle(Interface):
     """Start, recovery and stop of the store."""
 
     def load() -> Deferred[None]:
-        """Lock the directory, open files, recover. A Deferred that fires when the store may serve; fails with StoreError."""
+        """Lock the directory, open files, recover. A Deferred that fires when the store may serve; fails with StoreError.
+        Some queues, and the index, may be completed after that (`IQueueOffsets.recovering`)."""
 
     def start() -> None:
         """Begin timed work (flush, checkpoint)."""

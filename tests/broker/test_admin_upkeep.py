@@ -70,6 +70,7 @@ def test_old_files_are_deleted_on_demand_and_what_pointed_there_with_them(
     broker: SmallBroker, peer: Peer
 ) -> None:
     broker.store_config.file_reserved_time = 2
+    broker.store_config.delete_commit_log_files_interval = 0
     fill(broker, peer, 5)
     files = broker.disk.listdir("/store/commitlog")
     last = peer.send("Old")

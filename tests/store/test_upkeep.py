@@ -31,12 +31,13 @@ class Shop:
             max_hash_slot_num=20,
             max_index_num=30,
             file_reserved_time=3,
+            delete_commit_log_files_interval=0,
+            delete_consume_queue_files_interval=0,
+            correct_logic_min_offset_sleep_interval=0,
         )
         pool = ImmediatePool()
         self.store = open_memory_store(self.disk, self.clock, pool, self.config)
-        self.upkeep = StoreUpkeep(
-            self.store, self.config, self.disk, pool, lambda: int(self.clock.seconds() * 1000)
-        )
+        self.upkeep = StoreUpkeep(self.store, self.config, self.disk, pool, self.clock)
 
     def fill(self, hours: int, topic: str = "T") -> None:
         for _ in range(hours):
@@ -44,6 +45,12 @@ class Shop:
                 record = MessageRecord(topic=topic, queue_id=0, body=bytes(900), keys=f"k{number}")
                 self.store.put_message(record)
             self.clock.advance(HOUR_S)
+
+    def delete(self) -> int:
+        """Delete what is expired; how many log files went."""
+        counts: list[int] = []
+        self.upkeep.delete_expired_files().addCallback(counts.append)
+        return counts[0]
 
     def files(self, directory: str) -> list[str]:
         return self.disk.listdir(f"/store/{directory}")
@@ -68,7 +75,7 @@ def test_what_is_older_than_its_time_is_deleted_everywhere(shop: Shop) -> None:
     logs, queues, indexes = (
         shop.files(name) for name in ("commitlog", "consumequeue/T/0", "index")
     )
-    assert shop.upkeep.delete_expired_files() >= 3
+    assert shop.delete() >= 3
     assert shop.files("commitlog")[0] > logs[0]
     assert shop.files("consumequeue/T/0")[0] > queues[0]
     assert shop.files("index")[0] > indexes[0]
@@ -85,14 +92,14 @@ def test_what_is_older_than_its_time_is_deleted_everywhere(shop: Shop) -> None:
 
 def test_nothing_is_deleted_before_its_time(shop: Shop) -> None:
     shop.fill(2)
-    assert shop.upkeep.delete_expired_files() == 0
+    assert shop.delete() == 0
     assert shop.get(0).status is GetMessageStatus.FOUND
 
 
 def test_the_youngest_file_stays(shop: Shop) -> None:
     shop.fill(3)
     shop.clock.advance(100 * HOUR_S)
-    assert shop.upkeep.delete_expired_files() > 0
+    assert shop.delete() > 0
     assert len(shop.files("commitlog")) >= 1
     assert shop.store.max_offset("T", 0) == 30
     shop.fill(1)
@@ -101,7 +108,7 @@ def test_the_youngest_file_stays(shop: Shop) -> None:
 
 def test_a_crash_after_it_leaves_a_store_that_opens_at_the_same_place(shop: Shop) -> None:
     shop.fill(8)
-    shop.upkeep.delete_expired_files()
+    shop.delete()
     start, first = shop.store.min_physical_offset(), shop.store.min_offset("T", 0)
     shop.disk.sync_all("/store")
     shop.disk.crash()
@@ -116,7 +123,7 @@ def test_queues_whose_messages_are_all_gone_are_forgotten_those_of_delays_stay(s
     shop.fill(1, "Gone")
     shop.fill(1, "SCHEDULE_TOPIC_XXXX")
     shop.fill(6)
-    shop.upkeep.delete_expired_files()
+    shop.delete()
     assert shop.upkeep.clean_expired_queues() == 1
     assert {topic for topic, _ in shop.store.queues()} == {"SCHEDULE_TOPIC_XXXX", "T"}
     assert shop.files("consumequeue/Gone") == []
@@ -130,7 +137,7 @@ def test_queues_whose_messages_are_all_gone_are_forgotten_those_of_delays_stay(s
 def test_an_empty_store_has_nothing_to_tell(shop: Shop) -> None:
     assert shop.upkeep.earliest_time() == -1
     assert shop.upkeep.queue_units("T", 0, 0, 5) is None
-    assert shop.upkeep.delete_expired_files() == 0
+    assert shop.delete() == 0
     assert shop.upkeep.clean_expired_queues() == 0
     assert shop.upkeep.dispatch_behind_bytes() == 0
     assert shop.upkeep.write_refusal() is None

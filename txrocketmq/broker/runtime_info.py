@@ -85,7 +85,7 @@ def _store(core: BrokerCore) -> dict[str, str]:
         "commitLogDirCapacity": f"Total : {readable(total)}, Free : {readable(total - used)}.",
         "dispatchBehindBytes": str(upkeep.dispatch_behind_bytes()),
         "dispatchMaxBuffer": "0",
-        "pageCacheLockTimeMills": "0",
+        "pageCacheLockTimeMills": str(upkeep.lock_time_ms()),
         "earliestMessageTimeStamp": str(upkeep.earliest_time()),
         "remainTransientStoreBufferNumbs": str(NO_TRANSIENT_POOL),
         "remainHowManyDataToFlush": readable(
@@ -126,8 +126,8 @@ def _lanes(core: BrokerCore) -> dict[str, str]:
 
 
 def _own(core: BrokerCore) -> dict[str, str]:
-    """What only this broker tells: groups whose members do not agree, and why no messages are taken."""
-    found = {}
+    """What only this broker tells: how far recovery is, groups whose members do not agree, and why no messages are taken."""
+    found = core.upkeep.recovery_figures()
     differing = core.consumers.differing()
     if differing:
         found[DIFFERING_GROUPS] = str(len(differing))

@@ -33,9 +33,11 @@ AT_START = frozenset(
         *("brokerTopicEnable", "clusterTopicEnable", "defaultTopicQueueNums", "msgTraceTopicName"),
         *("reviveQueueNum", "traceTopicEnable"),
         # Files and their sizes.
-        *("storePathRootDir", "storePathCommitLog", "mappedFileSizeCommitLog"),
+        *("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"),
+        *("mappedFileSizeCommitLog", "warmMapedFileEnable"),
         *("mappedFileSizeConsumeQueue", "mapperFileSizeBatchConsumeQueue", "maxHashSlotNum"),
         *("maxIndexNum", "checkCRCOnRecover", "messageIndexSafe", "timerWheelEnable"),
+        *("enabledAppendPropCRC", "forceVerifyPropCRC"),
         *("kvConfigPath", "configStorePath", "brokerConfigPath"),
         # Links, and the bounds of their queues.
         *(
@@ -105,7 +107,13 @@ AT_ONCE = frozenset(
         ),
         *("flushCommitLogThoroughInterval", "flushIntervalConsumeQueue"),
         *("flushConsumeQueueLeastPages", "flushConsumeQueueThoroughInterval"),
-        *("messageIndexEnable", "messageDelayLevel", "fileReservedTime"),
+        *("messageIndexEnable", "messageDelayLevel"),
+        # Deletion and full disks.
+        *("fileReservedTime", "deleteWhen", "cleanResourceInterval", "cleanFileForciblyEnable"),
+        *("deleteCommitLogFilesInterval", "deleteConsumeQueueFilesInterval", "deleteFileBatchMax"),
+        *("destroyMapedFileIntervalForcibly", "redeleteHangedFileInterval"),
+        *("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"),
+        *("correctLogicMinOffsetForceInterval", "correctLogicMinOffsetSleepInterval"),
         # Name server.
         *("deleteTopicWithBrokerRegistration", "enableAllTopicList", "enableTopicList"),
         *("needWaitForService", "waitSecondsForService", "orderMessageEnable"),

@@ -81,7 +81,7 @@ def _broker_role(settings: Settings, reactor: Any, room: Room) -> BrokerRole:
     try:
         main, fast = ports = claim_broker_ports(network.bind_address, network.listen_port)
         prepare_addresses(settings, main.port)
-        check_store(settings.section(MessageStoreConfig).store_path_root_dir)
+        check_store(settings.section(MessageStoreConfig))
         return BrokerRole(settings, reactor, main, fast, room)
     except BaseException:
         release_all(ports)

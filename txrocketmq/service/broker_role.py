@@ -37,7 +37,8 @@ from txrocketmq.service.addresses import advertised_host
 from txrocketmq.service.pools import BlockingPool
 from txrocketmq.service.ports import ClaimedPort
 from txrocketmq.store.disk import RealDisk
-from txrocketmq.store.message_store import MessageStore
+from txrocketmq.store.logdirs import SEPARATOR, split_paths
+from txrocketmq.store.message_store import MessageStore, log_directories
 from txrocketmq.store.upkeep import StoreUpkeep
 
 _READ_THREADS = 4
@@ -106,17 +107,18 @@ class BrokerRole:
         def now_ms() -> int:
             return int(self._reactor.seconds() * 1000)
 
+        self._upkeep = StoreUpkeep(
+            self._store,
+            self._store_config,
+            self._disk,
+            self._pools["store-queues"],
+            self._reactor,
+        )
         return BrokerCore(
             self._config,
             self._store_config,
             self._store,
-            StoreUpkeep(
-                self._store,
-                self._store_config,
-                self._disk,
-                self._pools["store-queues"],
-                now_ms,
-            ),
+            self._upkeep,
             self._client,
             self._reactor,
             ConfigFiles(
@@ -148,6 +150,7 @@ class BrokerRole:
         await self._store.load()
         self._core.load()
         self._store.start()
+        self._upkeep.start()
         for claimed, factory in zip(self._claimed, self._factories, strict=True):
             self._listening.append(
                 claimed.open(self._reactor, factory, self._network.server_socket_backlog)
@@ -176,6 +179,7 @@ class BrokerRole:
             claimed.release()
         for port in self._listening:
             await maybeDeferred(port.stopListening)
+        await self._upkeep.stop()
         await self._store.stop()
         for factory in self._factories:
             await factory.close_all("the broker stops")
@@ -212,22 +216,31 @@ def prepare_addresses(settings: Settings, main_port: int) -> None:
     if not settings.is_explicit("haListenPort"):
         store.ha_listen_port = main_port + 1
     store.store_path_root_dir = os.path.abspath(store.store_path_root_dir)
-    if store.store_path_commit_log:
-        store.store_path_commit_log = os.path.abspath(store.store_path_commit_log)
+    store.store_path_commit_log = _absolute(store.store_path_commit_log)
+    store.read_only_commit_log_store_paths = _absolute(store.read_only_commit_log_store_paths)
 
 
-def check_store(root: str) -> None:
-    """See early whether the store's directory can be used: it is made, and its lock is taken and given back.
+def _absolute(paths: str | None) -> str | None:
+    found = [os.path.abspath(path) for path in split_paths(paths)]
+    return SEPARATOR.join(found) if found else paths
 
-    :raises StoreError: it cannot; one line.
+
+def check_store(config: MessageStoreConfig) -> None:
+    """See early whether the store's directories can be used: they are made, and their locks are taken and given back.
+
+    :raises StoreError: one cannot; one line.
     """
     disk = RealDisk()
+    path = config.store_path_root_dir
     try:
-        disk.makedirs(root)
-        disk.lock(f"{root}/lock").release()
+        disk.makedirs(path)
+        disk.lock(f"{path}/lock").release()
+        for path in log_directories(config, disk).writable:
+            disk.makedirs(path)
+            disk.lock_directory(path).release()
     except OSError as error:
         reason = os.strerror(error.errno).lower() if error.errno else str(error)
-        raise StoreError(f"cannot use the store directory {root}: {reason}") from error
+        raise StoreError(f"cannot use the store directory {path}: {reason}") from error
     finally:
         disk.close()
 

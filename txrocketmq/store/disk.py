@@ -42,6 +42,11 @@ _LOCKED = (
     "{path} is locked: another broker uses this store; stop it or choose another storePathRootDir"
 )
 
+_LOG_LOCKED = (
+    "{path} is locked: another broker writes its log there; stop it or choose another "
+    "storePathCommitLog"
+)
+
 #: ``(device, inode)`` of lock files held by this process: fcntl locks do not exclude their own process.
 _held_locks: set[tuple[int, int]] = set()
 
@@ -391,6 +396,19 @@ class RealDisk:
         held = (status.st_dev, status.st_ino)
         _held_locks.add(held)
         return _HeldLock(fd, held)
+
+    def lock_directory(self, path: str) -> _HeldLock:
+        """See `IDisk`. Official brokers refuse a log with a foreign file in it, so the directory itself is locked; they do not
+        look for that."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                os.close(fd)
+                raise StoreLockedError(_LOG_LOCKED.format(path=path)) from error
+            # Some network file systems cannot: then only the store's own lock excludes others.
+        return _HeldLock(fd, (-1, fd))
 
     def usage(self, path: str) -> tuple[int, int]:
         """See `IDisk`. Blocks kept for the superuser count as neither used nor free, as officially."""

@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk, IMapping
+from txrocketmq.store.logdirs import LogDirectories, Readers, discard, write_again
 
 log = Logger()
 
@@ -40,9 +41,6 @@ MAX_PREPARED = 2
 
 #: No file of a log is configured to be of another size than a multiple of this.
 PAGE_BYTES = 4096
-
-#: One step of `write_again`.
-_REWRITE_BYTES = 1024 * 1024
 
 #: What a full disk, or a user's full quota, says.
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -103,22 +101,28 @@ class MappedFileQueue:
 
     All methods belong to the reactor thread. `load`, `truncate_to` and `open_for_append` block and are for the start.
 
+    :param directory: where the files lie, or all places where they do.
     :ivar files: the files in order; the last one is written.
     :ivar flushed_offset: everything below is on the device.
     :ivar failure: why blocks could not be made ready, or None.
+    :ivar readers: who waits for bytes of which file.
     """
 
     def __init__(
         self,
         disk: IDisk,
-        directory: str,
+        directory: str | LogDirectories,
         file_size: int,
         pool: IBlockingPool,
         *,
         window_bytes: int = WINDOW_BYTES,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> None:
-        self.directory = directory
+        if isinstance(directory, str):
+            directory = LogDirectories(disk, [directory])
+        self.directories = directory
+        self.directory = str(directory)
+        self.readers = Readers()
         self.file_size = file_size
         self.files: list[MappedFile] = []
         self.flushed_offset = 0
@@ -147,21 +151,12 @@ class MappedFileQueue:
 
         :raises StoreError: a file has another length than configured, or one is missing in the middle.
         """
-        names = [name for name in self._disk.listdir(self.directory) if not name.endswith(".tmp")]
-        ours = [name for name in names if len(name) == 20 and name.isascii() and name.isdigit()]
-        foreign = sorted(set(names) - set(ours))
-        if foreign:
-            log.warn(
-                "{directory} holds names that are not the store's, ignored: {names}",
-                directory=self.directory,
-                names=", ".join(foreign[:5]) + (" ..." if len(foreign) > 5 else ""),
-            )
-        for name in ours:
-            self._load_file(name, is_last=name == ours[-1])
+        found = self.directories.files()
+        for name, path in self.directories.without_leftovers(found, self.file_size):
+            self._load_file(name, path, is_last=name == found[-1][0])
         self.flushed_offset = self.max_offset
 
-    def _load_file(self, name: str, is_last: bool) -> None:
-        path = f"{self.directory}/{name}"
+    def _load_file(self, name: str, path: str, is_last: bool) -> None:
         size = self._disk.size(path)
         if size == 0 and is_last:
             log.warn("{path} is empty (a crash while it was made): deleted", path=path)
@@ -203,7 +198,7 @@ class MappedFileQueue:
             self._disk.remove(file.path)
         if doomed:
             # Or a stale file might come back behind new records.
-            self._disk.sync_directory(self.directory)
+            self.directories.sync()
         if not self.files:
             self._first_base = offset - offset % self.file_size
         elif offset < self.max_offset:
@@ -226,7 +221,7 @@ class MappedFileQueue:
         if unsafe_offset is not None:
             unsynced_offset = min(unsynced_offset, unsafe_offset)
         if self.files:
-            self._disk.sync_directory(self.directory)
+            self.directories.sync()
         for file in self.files:
             if file.end_offset < unsynced_offset:
                 continue
@@ -244,7 +239,7 @@ class MappedFileQueue:
             else:
                 mapping = self._disk.map(tail.path, tail.size, False)
                 tail.attach(mapping)
-                mapping.allocate(tail.position + self._chunk, True)
+                self._allocate(mapping, tail.path, tail.position + self._chunk)
                 tail.writable = mapping.allocated_to()
         except OSError as error:
             self._note_failure(error)
@@ -257,6 +252,11 @@ class MappedFileQueue:
     def tail(self) -> MappedFile | None:
         """The file that is written, None before the first one could be made."""
         return self.files[-1] if self.files else None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether an append was refused and would be again."""
+        return self._demand > 0
 
     def reserve(self, size: int) -> MappedFile | None:
         """The tail, when ``size`` bytes may be written at its position now.
@@ -283,6 +283,7 @@ class MappedFileQueue:
     def roll(self) -> MappedFile | None:
         """Go on to the next file, after the tail was filled or ended by its owner; None when it is not ready."""
         if not self._prepared:
+            self._demand = max(self._demand, 1)
             self.prepare()
             if not self._prepared:
                 return None
@@ -318,6 +319,17 @@ class MappedFileQueue:
         if tail.base_offset + tail.position >= self.prepare_at:
             self.prepare()
 
+    def begin_at(self, base: int) -> bool:
+        """Let an empty log begin at a file of this offset (a replica's); False until that file is there: ask again."""
+        if not self._preparing and (not self.files or self.max_offset != base):
+            doomed, self.files, self._prepared = [*self.files, *self._prepared], [], []
+            self._first_base = self.flushed_offset = base
+            for file in doomed[::-1]:
+                job = self._pool.submit(discard, self._disk, file.detach(), file.path)
+                job.addErrback(_log_close)
+            self.prepare()
+        return bool(self.files) and self.max_offset == base
+
     # ------------------------------------------------------------------ making ready
 
     def prepare(self) -> None:
@@ -346,7 +358,7 @@ class MappedFileQueue:
             # As much as is missing, but no more than the writer has left meanwhile: few hops, and none too late.
             step = max(self._chunk, min(max(self._window, self._demand) - ahead, ahead))
             end = min(last.mapping.allocated_to() + step, last.size)
-            job = self._start(last.mapping.allocate, end, True)
+            job = self._start(self._allocate, last.mapping, last.path, end)
             job.addCallback(self._allocated, last)
         job.addErrback(self._prepare_failed)
 
@@ -369,15 +381,22 @@ class MappedFileQueue:
 
     def _make_file(self, base: int) -> MappedFile:
         """Pool: a new file with its first blocks. A file left over from an earlier try is used."""
-        path = f"{self.directory}/{file_name(base)}"
+        path = self.directories.place(base, self.file_size, file_name(base))
         mapping = self._disk.map(path, self.file_size, True)
         try:
-            mapping.allocate(self._chunk, True)
+            self._allocate(mapping, path, self._chunk)
         except OSError:
             mapping.close()
             self._disk.remove(path)
             raise
         return MappedFile(path, base, self.file_size, mapping)
+
+    def _allocate(self, mapping: IMapping, path: str, end: int) -> None:
+        """Pool: blocks and pages up to ``end``."""
+        missing = end - mapping.allocated_to()
+        if missing > 0:
+            self.directories.check_room(path, missing)
+        mapping.allocate(end, True)
 
     def _made(self, file: object) -> None:
         assert isinstance(file, MappedFile)
@@ -531,10 +550,24 @@ class MappedFileQueue:
         paths = []
         offset = min(offset, self.flushed_offset)
         while len(self.files) > 1 and self.files[0].base_offset + self.file_size <= offset:
-            file = self.files.pop(0)
-            self._pool.submit(_discard, self._disk, file.detach(), file.path).addErrback(_log_close)
-            paths.append(file.path)
+            paths.append(self.files[0].path)
+            self.delete_first().addErrback(_log_close)
         return paths
+
+    def delete_first(self) -> Deferred[None]:
+        """Forget the oldest file, which is flushed and not the only one, and delete it in the pool; fires when it is gone.
+
+        Where it cannot be deleted it is the oldest one again: a log must not have gaps after the next start.
+        """
+        file = self.files.pop(0)
+        job: Deferred[None] = self._pool.submit(discard, self._disk, file.detach(), file.path)
+
+        def failed(failure: Failure) -> None:
+            if not self.directories.may_keep(file.path, failure.value):
+                self.files.insert(0, file)
+                failure.raiseException()
+
+        return job.addErrback(failed)
 
     def close(self) -> Deferred[None]:
         """Release all mappings and delete successors that were not used. Does not flush. Fires when done."""
@@ -555,23 +588,6 @@ class MappedFileQueue:
         mapping = file.detach()
         if mapping is not None:
             mapping.close()
-
-
-def write_again(disk: IDisk, path: str, start: int, end: int) -> None:
-    """Write a part of a file with the bytes that it has (blocking), so that the next sync does write them."""
-    while start < end:
-        data = disk.read_at(path, start, min(end - start, _REWRITE_BYTES))
-        if not data:
-            return
-        disk.write_at(path, start, data)
-        start += len(data)
-
-
-def _discard(disk: IDisk, mapping: IMapping | None, path: str) -> None:
-    """Pool: delete a file that nobody needs any more."""
-    if mapping is not None:
-        mapping.close()
-    disk.remove(path)
 
 
 def _log_close(failure: Failure) -> None:

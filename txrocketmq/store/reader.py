@@ -97,7 +97,9 @@ class StoreReader:
             try:
                 return self._read(queue, offset, max_messages, max_bytes, message_filter, tries > 0)
             except ColdRead as cold:
-                warmed = self._pool.submit(warm, self._disk, cold.reads)
+                release = self._commit_log.queue.readers.hold(path for path, _, _ in cold.reads)
+                warmed: Deferred[None] = self._pool.submit(warm, self._disk, cold.reads)
+                warmed.addBoth(release)
             return warmed.addCallback(
                 lambda _: self.get_message(
                     topic, queue_id, offset, max_messages, max_bytes, message_filter, tries - 1

@@ -1,29 +1,25 @@
 """What do operators ask of the store besides its messages? Raw queue entries, clean-up on demand, figures.
 
-Stands for ``cleanExpiredConsumerQueue``, ``executeDeleteFilesManually`` and small queries of the official ``DefaultMessageStore``.
-
-Crash story: the log is cut at its beginning first, then what points there; a crash in between leaves queues and indexes that
-begin earlier than the log, which the next start corrects.
+Stands for ``cleanExpiredConsumerQueue``, ``executeDeleteFilesManually`` and small queries of the official ``DefaultMessageStore``. What is
+deleted by time and by need is in `txrocketmq.store.retention`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from txrocketmq.codec.record import peek_store_timestamp
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.interfaces import IBlockingPool, IDisk, IStoreUpkeep
-from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue, Entry
+from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, Entry
 from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.reader import WARM_TRIES, warm
+from txrocketmq.store.retention import Retention
 from txrocketmq.store.unitlog import ColdRead
 
-HOUR_MS = 3_600_000
 _HEAD_BYTES = 80
 
 
@@ -31,7 +27,8 @@ _HEAD_BYTES = 80
 class StoreUpkeep:
     """Looks after a store that is open.
 
-    :param pool: for deletions and cold reads.
+    :param pool: for deletions and cold reads; the one that writes queues.
+    :ivar retention: the timed cleaning.
     """
 
     log = Logger()
@@ -42,13 +39,13 @@ class StoreUpkeep:
         config: MessageStoreConfig,
         disk: IDisk,
         pool: IBlockingPool,
-        now_ms: Callable[[], int],
+        clock: IReactorTime,
     ) -> None:
         self._store = store
         self._config = config
         self._disk = disk
         self._pool = pool
-        self._now_ms = now_ms
+        self.retention = Retention(store, config, disk, pool, clock)
 
     # ------------------------------------------------------------------ looking
 
@@ -96,13 +93,21 @@ class StoreUpkeep:
     def disk_usage(self) -> tuple[list[tuple[str, int, int]], tuple[int, int]]:
         """See `IStoreUpkeep`."""
         root = self._config.store_path_root_dir
-        log_path = self._store.commit_log.queue.directory
-        used, total = self._disk.usage(log_path)
-        return [(log_path, used, total)], self._disk.usage(f"{root}/consumequeue")
+        paths = self._store.commit_log.queue.directories.writable
+        logs = [(path, *self._disk.usage(path)) for path in paths]
+        return logs, self._disk.usage(f"{root}/consumequeue")
+
+    def recovery_figures(self) -> dict[str, str]:
+        """See `IStoreUpkeep`."""
+        return self._store.recovery_figures()
 
     def write_refusal(self) -> str | None:
         """See `IStoreUpkeep`."""
         return self._store.write_refusal
+
+    def lock_time_ms(self) -> int:
+        """See `IStoreUpkeep`."""
+        return self._store.commit_log.lock_time_ms()
 
     def dispatch_behind_bytes(self) -> int:
         """See `IStoreUpkeep`."""
@@ -128,41 +133,14 @@ class StoreUpkeep:
             table.delete_queue(topic, queue_id)
         return len(doomed)
 
-    def delete_expired_files(self) -> int:
-        """See `IStoreUpkeep`. A file is as old as its newest message; the one that is written always stays."""
-        queue = self._store.commit_log.queue
-        limit_ms = self._now_ms() - self._config.file_reserved_time * HOUR_MS
-        keep_from = queue.min_offset
-        for file in queue.files[1:]:
-            # Everything before this file was stored before its first record.
-            first_ms = self._time_at(file.base_offset)
-            if not 0 <= first_ms < limit_ms:
-                break
-            keep_from = file.base_offset
-        deleted = queue.delete_before(keep_from)
-        if deleted:
-            self._forget_before(queue.min_offset)
-        return len(deleted)
+    def delete_expired_files(self) -> Deferred[int]:
+        """See `IStoreUpkeep`."""
+        return self.retention.delete_expired()
 
-    def _forget_before(self, log_start: int) -> None:
-        """Let queues and indexes begin where the log does now, and delete their files from before."""
-        table = self._store.queue_table
-        table.correct_min(log_start)
-        paths: list[str] = []
-        for queue in table.queues.values():
-            if isinstance(queue, ConsumeQueue):
-                old = queue.units.forget_before(queue.min_index)
-                if old:
-                    table.cache.forget(queue.units.directory)
-                    paths += old
-        if paths:
-            self._pool.submit(_remove_all, self._disk, paths).addErrback(self._deletion_failed)
-        self._store.index.expire(log_start)
+    def start(self) -> None:
+        """See `IStoreUpkeep`."""
+        self.retention.start()
 
-    def _deletion_failed(self, failure: Failure) -> None:
-        self.log.error("old queue files were not deleted: {error}", error=failure.value)
-
-
-def _remove_all(disk: IDisk, paths: list[str]) -> None:
-    for path in paths:
-        disk.remove(path)
+    def stop(self) -> Deferred[None]:
+        """See `IStoreUpkeep`."""
+        return self.retention.stop()

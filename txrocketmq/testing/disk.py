@@ -271,6 +271,13 @@ class MemoryDisk:
         self.locked.add(path)
         return _MemoryLock(self, path)
 
+    def lock_directory(self, path: str) -> _MemoryLock:
+        """See `IDisk`."""
+        if path in self.locked:
+            raise StoreLockedError(f"{path} is locked")
+        self.locked.add(path)
+        return _MemoryLock(self, path)
+
     def usage(self, path: str) -> tuple[int, int]:
         """See `IDisk`."""
         return self.used_bytes, self.capacity_bytes

@@ -570,12 +570,16 @@ class SimulatedDisk:
 
     def lock(self, path: str) -> _SimulatedLock:
         """See `IDisk`."""
-        if path in self.locked:
-            raise StoreLockedError(f"{path} is locked")
+        held = self.lock_directory(path)
         self.makedirs(os.path.dirname(path))
         self.create(path, 0)
-        file = self._file(path)
-        self._write(file, 0, b"lock")
+        self._write(self._file(path), 0, b"lock")
+        return held
+
+    def lock_directory(self, path: str) -> _SimulatedLock:
+        """See `IDisk`."""
+        if path in self.locked:
+            raise StoreLockedError(f"{path} is locked")
         self.locked.add(path)
         return _SimulatedLock(self, path)
 

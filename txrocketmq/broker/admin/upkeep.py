@@ -96,11 +96,11 @@ class UpkeepAdmin:
         return Reply()
 
     def delete_expired_files(self, request: Request[None]) -> Reply:
-        """DELETE_EXPIRED_COMMITLOG: delete what is older than ``fileReservedTime`` now, whatever the hour."""
-        count = self._upkeep.delete_expired_files()
-        self._log.info(
-            "{client} deleted {count} expired log files",
-            client=request.connection.remote_text,
-            count=count,
+        """DELETE_EXPIRED_COMMITLOG: begin to delete what is older than ``fileReservedTime``, whatever the hour."""
+        client = request.connection.remote_text
+        self._upkeep.delete_expired_files().addCallback(
+            lambda count: self._log.info(
+                "{client} had {count} expired log files deleted", client=client, count=count
+            )
         )
         return Reply()

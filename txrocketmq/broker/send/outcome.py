@@ -29,6 +29,10 @@ _REFUSALS: dict[PutMessageStatus, tuple[ResponseCode, str]] = {
         ResponseCode.SYSTEM_BUSY,
         "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
     ),
+    PutMessageStatus.QUEUE_RECOVERING: (
+        ResponseCode.SYSTEM_BUSY,
+        "[RECOVERY]the broker is in recovery and does not know this queue's next offset yet, try another queue or again later",
+    ),
     PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
         ResponseCode.SYSTEM_ERROR,
         "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq "
@@ -36,6 +40,12 @@ _REFUSALS: dict[PutMessageStatus, tuple[ResponseCode, str]] = {
     ),
     PutMessageStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
+
+#: Refusals of which the store knows more.
+_REASONED = (
+    PutMessageStatus.SERVICE_NOT_AVAILABLE,
+    PutMessageStatus.CREATE_MAPPED_FILE_FAILED,
+)
 
 
 def busy(cause: str, waited_ms: int, waiting: int) -> ResponseError:
@@ -52,8 +62,13 @@ def busy(cause: str, waited_ms: int, waiting: int) -> ResponseError:
     )
 
 
-def put_refused(status: PutMessageStatus, config: MessageStoreConfig) -> tuple[int, str]:
-    """Response code and remark for a message that is not in the log."""
+def put_refused(
+    status: PutMessageStatus, config: MessageStoreConfig, reason: str | None = None
+) -> tuple[int, str]:
+    """Response code and remark for a message that is not in the log.
+
+    :param reason: why the store takes no messages; the remark names it behind the official words.
+    """
     if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
         return (
             ResponseCode.MESSAGE_ILLEGAL.value,
@@ -61,4 +76,6 @@ def put_refused(status: PutMessageStatus, config: MessageStoreConfig) -> tuple[i
             f"length limit {config.max_message_size}B, msg properties length limit 32KB.",
         )
     code, remark = _REFUSALS.get(status, (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR DEFAULT"))
+    if reason is not None and status in _REASONED:
+        remark = f"{remark} Reason: {reason}"
     return code.value, remark

@@ -129,7 +129,7 @@ class TransactionProcessor:
         self, result: PutMessageResult, half: MessageExt, topic: str, placed: MessageRecord
     ) -> Reply:
         if not result.is_ok:
-            code, remark = put_refused(result.status, self._store_config)
+            code, remark = put_refused(result.status, self._store_config, self._store.write_refusal)
             self._log.warn(
                 "committed message {key} for {topic} is not taken, its producer will be asked again: {remark}",
                 key=half.uniq_key,
