@@ -88,12 +88,28 @@ def reply(request: RemotingCommand, code: int = 0, **options: Any) -> bytes:
     return RemotingCommand.create_response(request, code, **options).encode()
 
 
+def raw(head: bytes, *, kind: int = 0, length: int | None = None) -> bytes:
+    """A frame with any header, whose length may lie."""
+    word = kind << 24 | (len(head) if length is None else length)
+    return struct.pack(">iI", 4 + len(head), word) + head
+
+
 NONSENSE: dict[str, tuple[bytes | None, type[RemotingError], str]] = {
     "nothing but a close": (None, RemotingSendError, "closed by the peer"),
     "a web server": (b"HTTP/1.1 400 Bad Request\r\n\r\n", RemotingSendError, "this is HTTP"),
     "an impossible length": (b"\x7f\xff\xff\xff", RemotingSendError, "exceeds the limit"),
     "a negative length": (b"\xff\xff\xff\xff", RemotingSendError, "is too small"),
-    "no JSON": (struct.pack(">iI", 9, 5) + b"{code", RemotingSendError, "is not JSON"),
+    "no JSON": (raw(b"{code"), RemotingSendError, "is not JSON"),
+    "deep nesting": (raw(b'{"code":0,"x":' + b"[" * 100_000), RemotingSendError, "nested too dee"),
+    "a header longer than its frame": (raw(b"{}", length=9999), RemotingSendError, "length 9999"),
+    "an unknown serialization": (raw(b"{}", kind=7), RemotingSendError, "serialize type 7"),
+    "an opaque past an int": (
+        raw(b'{"code":0,"flag":1,"opaque":2147483648}'),
+        RemotingSendError,
+        "opaque is unreadable",
+    ),
+    "a binary header cut short": (raw(b"12345", kind=1), RemotingSendError, "bytes missing"),
+    "TLS": (b"\x16\x03\x01\0\xc2\x01\0\0\xbe\x03\x03" + bytes(200), RemotingSendError, "is a TLS"),
     "half a frame": (struct.pack(">i", 1000) + b"half", RemotingTimeoutError, "no answer within"),
     "silence": (b"", RemotingTimeoutError, "no answer within"),
 }
@@ -110,6 +126,16 @@ async def test_nonsense_is_an_error_of_that_request_alone(name: str) -> None:
         scene.client.close_address(scene.address)
         scene.factory.answer = reply
         assert (await scene.ask(3000)).code == 0
+
+
+@pytest_twisted.ensureDeferred
+async def test_text_that_is_no_utf_8_is_read_as_java_reads_it() -> None:
+    def answer(request: RemotingCommand) -> bytes:
+        return raw(b'{"code":1,"flag":1,"opaque":%d,"remark":"a\xff\xfeb"}' % request.opaque)
+
+    async with Scene(answer) as scene:
+        found = await scene.ask(3000)
+        assert (found.code, found.remark) == (1, "a\ufffd\ufffdb")
 
 
 @pytest_twisted.ensureDeferred
