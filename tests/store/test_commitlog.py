@@ -19,6 +19,7 @@ from txrocketmq.codec.record import (
     encode_record,
     record_size,
 )
+from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.store.commitlog import SCAN_BYTES, CommitLog, LogScan
 from txrocketmq.store.disk import RealDisk
@@ -49,7 +50,11 @@ def open_log(
     queue.load()
     queue.truncate_to(end)
     queue.open_for_append()
-    config = SimpleNamespace(max_message_size=max_message_size)
+    config = SimpleNamespace(
+        max_message_size=max_message_size,
+        enabled_append_prop_crc=False,
+        force_verify_prop_crc=False,
+    )
     return CommitLog(queue, clock or Clock(), config)
 
 
@@ -189,7 +194,7 @@ def test_an_empty_or_too_large_batch_is_refused_whole() -> None:
 def test_the_size_limit_may_change_at_run_time() -> None:
     queue = MappedFileQueue(MemoryDisk(), "/log", FILE, ImmediatePool())
     queue.open_for_append()
-    config = SimpleNamespace(max_message_size=10)
+    config = MessageStoreConfig(max_message_size=10)
     log = CommitLog(queue, Clock(), config)
     assert log.append(message(b"x" * 11), 0).status is PutMessageStatus.MESSAGE_ILLEGAL
     config.max_message_size = 11

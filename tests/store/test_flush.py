@@ -156,6 +156,8 @@ class Store:
         queue.open_for_append()
         keys = {
             "max_message_size": FILE,
+            "enabled_append_prop_crc": False,
+            "force_verify_prop_crc": False,
             "flush_interval_commit_log": 500,
             "flush_commit_log_least_pages": 4,
             "flush_commit_log_thorough_interval": 10_000,

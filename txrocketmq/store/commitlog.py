@@ -29,6 +29,17 @@ from txrocketmq.codec.record import (
     record_size,
     scan_head,
 )
+from txrocketmq.codec.seal import (
+    CHECK_BODY,
+    CHECK_SEAL,
+    REQUIRE_SEAL,
+    SEAL_BYTES,
+    encode_sealed_record,
+    seal_batch_records,
+    seal_fault,
+    sealed_record_size,
+    with_room_for_seal,
+)
 from txrocketmq.errors import RecordError, StoreError
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import MAX_PROPERTIES_BYTES
@@ -55,6 +66,8 @@ class CommitLogConfig(Protocol):
     """The keys that this module reads, at each use."""
 
     max_message_size: int
+    enabled_append_prop_crc: bool
+    force_verify_prop_crc: bool
 
 
 class CommitLog:
@@ -74,10 +87,18 @@ class CommitLog:
         self.last_store_timestamp_ms = 0
         self.read_only: str | None = None
         self._config = config
+        self._behind_since = 0.0
         self._seconds: Callable[[], float] = clock.seconds
         self._file_size = queue.file_size
         #: Where the space for records ends in each file.
         self._records_end = queue.file_size - BLANK_RECORD_BYTES
+        self._is_sealing = config.enabled_append_prop_crc
+        self._encode = encode_sealed_record if self._is_sealing else encode_record
+        self._size_of = sealed_record_size if self._is_sealing else record_size
+        self._max_properties = MAX_PROPERTIES_BYTES
+        if self._is_sealing:
+            # Perhaps a separator has to go before it.
+            self._max_properties -= SEAL_BYTES + 1
 
     # ------------------------------------------------------------------ append
 
@@ -85,7 +106,7 @@ class CommitLog:
         """Append one message with this place in its queue; see `PutMessageResult` for where it landed or why not."""
         if len(record.body) > self._config.max_message_size:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        if len(record.properties) > MAX_PROPERTIES_BYTES:
+        if len(record.properties) > self._max_properties:
             return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
         transaction = record.sys_flag & _TRANSACTION_MASK
         if transaction and transaction != _TRANSACTION_COMMIT:
@@ -97,7 +118,7 @@ class CommitLog:
             tail = files[-1]
             position = tail.position
             physical_offset = tail.base_offset + position
-            data = encode_record(record, queue_offset, physical_offset, now_ms)
+            data = self._encode(record, queue_offset, physical_offset, now_ms)
             size = len(data)
             end = position + size
             if end <= tail.writable and end <= self._records_end and self.read_only is None:
@@ -121,8 +142,10 @@ class CommitLog:
         bodies_bytes = sum([len(body) for _, body, _ in items])
         if not items or bodies_bytes > self._config.max_message_size:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        if max([len(text) for _, _, text in items]) > MAX_PROPERTIES_BYTES:
+        if max([len(text) for _, _, text in items]) > self._max_properties:
             return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+        if self._is_sealing:
+            items = [(flag, body, with_room_for_seal(text)) for flag, body, text in items]
         size = batch_size(batch, items)
         tail = self._room_for(size, len(items))
         if isinstance(tail, PutMessageStatus):
@@ -131,6 +154,8 @@ class CommitLog:
         data, offsets = encode_batch_records(
             batch, items, first_queue_offset, tail.base_offset + tail.position, now_ms
         )
+        if self._is_sealing:
+            data = seal_batch_records(data, offsets)
         self._write(tail, data, now_ms)
         return PutMessageResult(
             PutMessageStatus.PUT_OK,
@@ -146,12 +171,12 @@ class CommitLog:
         self, record: MessageRecord, queue_offset: int, now_ms: int
     ) -> PutMessageResult:
         """The rest of `append`: the end of a file, blocks that are not ready."""
-        size = record_size(record)
+        size = self._size_of(record)
         tail = self._room_for(size, 1)
         if isinstance(tail, PutMessageStatus):
             return PutMessageResult(tail)
         physical_offset = tail.base_offset + tail.position
-        self._write(tail, encode_record(record, queue_offset, physical_offset, now_ms), now_ms)
+        self._write(tail, self._encode(record, queue_offset, physical_offset, now_ms), now_ms)
         return PutMessageResult(
             PutMessageStatus.PUT_OK, physical_offset, queue_offset, size, now_ms
         )
@@ -220,7 +245,18 @@ class CommitLog:
             return PutMessageStatus.SERVICE_NOT_AVAILABLE
         if failure is not None:
             return PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+        if not self._behind_since:
+            self._behind_since = self._seconds()
         return PutMessageStatus.OS_PAGE_CACHE_BUSY
+
+    def lock_time_ms(self) -> int:
+        """For how long appends have been refused because the pool is behind; 0 while it is not."""
+        if not self._behind_since:
+            return 0
+        if not self.queue.is_behind:
+            self._behind_since = 0.0
+            return 0
+        return int((self._seconds() - self._behind_since) * 1000)
 
     def refuse_writes(self, reason: str) -> None:
         """Refuse all appends until restart: what the device holds is not known any more."""
@@ -259,7 +295,19 @@ class CommitLog:
 
     def scan(self, offset: int, *, check_crc: bool = False) -> LogScan:
         """Walk over the records from an offset that is a record's first byte; see `LogScan`."""
-        return LogScan(self.queue, offset, check_crc)
+        return LogScan(self.queue, offset, self.crc_checks(check_crc))
+
+    def crc_checks(self, check_crc: bool) -> int:
+        """Which checksums a scan has to look at when it looks at any; `CHECK_BODY` and the others together.
+
+        Records that carry a seal (see `txrocketmq.codec.seal`) are checked by it where this broker writes it; with
+        ``forceVerifyPropCRC`` each has to carry one, which covers the body too.
+        """
+        if not check_crc:
+            return 0
+        if self._config.force_verify_prop_crc:
+            return CHECK_SEAL | REQUIRE_SEAL
+        return CHECK_BODY | CHECK_SEAL if self._is_sealing else CHECK_BODY
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log (blocking; before it is opened for appending)."""
@@ -269,16 +317,19 @@ class CommitLog:
 class LogScan:
     """Iterator over ``(physical offset, RecordHead)``; passes from file to file, skips blank records. Blocks on cold bytes.
 
+    :param check_crc: what `CommitLog.crc_checks` says; 0 for none.
     :ivar offset: where the next record begins or would begin.
     :ivar damage: what was found there that is not a record; None while all is well and where nothing was written.
     """
 
-    def __init__(self, queue: MappedFileQueue, offset: int, check_crc: bool) -> None:
+    def __init__(self, queue: MappedFileQueue, offset: int, check_crc: int) -> None:
         self.offset = offset
         self.damage: str | None = None
         self._queue = queue
         self._file_size = queue.file_size
-        self._check_crc = check_crc
+        self._check_crc = bool(check_crc & CHECK_BODY)
+        self._check_seal = bool(check_crc & CHECK_SEAL)
+        self._require_seal = bool(check_crc & REQUIRE_SEAL)
         self._buffer = b""
         self._buffer_offset = offset
 
@@ -287,23 +338,36 @@ class LogScan:
 
     def __next__(self) -> tuple[int, RecordHead]:
         while True:
-            position = self._fill()
-            try:
-                head = scan_head(self._buffer, position, check_crc=self._check_crc)
-            except RecordError as error:
-                self.damage = f"at offset {self.offset}: {str(error).partition(': ')[2] or error}"
-                raise StopIteration from None
-            offset = self.offset
-            if head is None:
-                raise StopIteration
-            if head.is_blank:
-                self.offset = offset - offset % self._file_size + self._file_size
-                continue
-            self.damage = record_fault(offset, head)
-            if self.damage is not None:
-                raise StopIteration
-            self.offset = offset + head.total_size
-            return offset, head
+            found = self.look(self._fill())
+            if found is not None:
+                return found
+
+    def look(self, position: int) -> tuple[int, RecordHead] | None:
+        """Take the record at a position of the buffer; None for a blank one.
+
+        :raises StopIteration: there is none.
+        """
+        try:
+            head = scan_head(self._buffer, position, check_crc=self._check_crc)
+        except RecordError as error:
+            self.damage = f"at offset {self.offset}: {str(error).partition(': ')[2] or error}"
+            raise StopIteration from None
+        offset = self.offset
+        if head is None:
+            raise StopIteration
+        if head.is_blank:
+            self.offset = offset - offset % self._file_size + self._file_size
+            return None
+        self.damage = record_fault(offset, head)
+        if self.damage is None and self._check_seal:
+            record = memoryview(self._buffer)[position : position + head.total_size]
+            fault = seal_fault(record, self._require_seal)
+            if fault is not None:
+                self.damage = f"at offset {offset}: {fault}"
+        if self.damage is not None:
+            raise StopIteration
+        self.offset = offset + head.total_size
+        return offset, head
 
     def record_bytes(self, offset: int, head: RecordHead) -> bytes:
         """The whole record that was just returned."""

@@ -22,6 +22,7 @@ from txrocketmq.codec.record import (
     RecordHead,
     scan_head,
 )
+from txrocketmq.codec.seal import CHECK_BODY, CHECK_SEAL, REQUIRE_SEAL, seal_fault
 from txrocketmq.errors import RecordError
 from txrocketmq.store.mapped import MappedFileQueue
 
@@ -41,17 +42,21 @@ _MAGIC_POSITION = 4
 _MAGIC_HEAD = _INT.pack(MAGIC_V1)[:3]
 
 
-def find_record(queue: MappedFileQueue, offset: int) -> tuple[int, RecordHead] | None:
+def find_record(
+    queue: MappedFileQueue, offset: int, crc_checks: int = CHECK_BODY
+) -> tuple[int, RecordHead] | None:
     """The first whole record at or behind an offset that says itself that it lies there; None when there is none.
 
     Blocks; holes are passed over, everything else is read.
+
+    :param crc_checks: as for `LogScan`; bodies are always checked.
     """
     for base, data in _pieces(queue, offset):
         at = data.find(_MAGIC_HEAD)
         while at >= 0:
             start = base + at - _MAGIC_POSITION
             if start >= offset:
-                head = _record_at(queue, start)
+                head = _record_at(queue, start, crc_checks)
                 if head is not None:
                     return start, head
             at = data.find(_MAGIC_HEAD, at + 1)
@@ -74,16 +79,19 @@ def _pieces(queue: MappedFileQueue, offset: int) -> Iterator[tuple[int, bytes]]:
             offset = end - BLANK_RECORD_BYTES
 
 
-def _record_at(queue: MappedFileQueue, offset: int) -> RecordHead | None:
+def _record_at(queue: MappedFileQueue, offset: int, crc_checks: int) -> RecordHead | None:
     start = queue.read(offset, BLANK_RECORD_BYTES)
     if len(start) < BLANK_RECORD_BYTES:
         return None
     size, magic = _START.unpack(start)
     if magic not in _MAGICS or size < MIN_RECORD_BYTES:
         return None
+    record = queue.read(offset, size)
     try:
-        head = scan_head(queue.read(offset, size), check_crc=True)
+        head = scan_head(record, check_crc=True)
     except RecordError:
+        return None
+    if crc_checks & CHECK_SEAL and seal_fault(record, bool(crc_checks & REQUIRE_SEAL)):
         return None
     return None if head is None or record_fault(offset, head) else head
 

@@ -14,6 +14,7 @@ from struct import Struct
 from zlib import crc32
 
 from txrocketmq.codec.record import MAGIC_V1, RecordHead
+from txrocketmq.codec.seal import SEAL_BYTES, SEAL_HEAD, seal_fault
 from txrocketmq.codec.storefiles import (
     BATCH_UNIT,
     CQ_FILLER_SIZE,
@@ -199,6 +200,8 @@ class Verifier:
             unit = pack(offset, total, code)
             if place < 0 or queue.data[place : place + CQ_UNIT_BYTES] != unit:
                 break
+            if text[-SEAL_BYTES:].startswith(SEAL_HEAD) and seal_fault(view[position:end], False):
+                break
             if with_index:
                 self._check_index(offset, topic, text)
             matched[key] = matched.get(key, 0) + 1
@@ -222,6 +225,9 @@ class Verifier:
         self.records += 1
         self._newest_ms = head.store_timestamp
         topic = head.topic.encode()
+        fault = seal_fault(record.data, False)
+        if fault is not None:
+            self.fault(f"log: the record at {record.offset}: {fault}")
         if not head.sys_flag & NOT_IN_QUEUE:
             self._check_unit(record.offset, head, (topic, head.queue_id))
         if self._with_index:

@@ -13,8 +13,8 @@ from txrocketmq.model import properties as props
 from txrocketmq.model.message_id import create_uniq_id
 from txrocketmq.model.properties import PROPERTY_SEPARATOR, parse_properties
 
-#: Set by the broker, whatever the client says; and what only POP may set.
-_OWN = frozenset({props.MSG_REGION, props.TRACE_SWITCH, props.CLUSTER, props.POP_CK})
+#: Set by the broker or its store, whatever the client says; and what only POP may set.
+_OWN = frozenset({props.MSG_REGION, props.TRACE_SWITCH, props.CLUSTER, props.POP_CK, props.CRC32})
 _SCHEDULED = frozenset(
     {
         props.DELAY_TIME_LEVEL,
