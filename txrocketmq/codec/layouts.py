@@ -74,6 +74,17 @@ MAP_ENTRY: Construct = Struct(
 MAP_ENTRIES: Construct = FocusedSeq("entries", "entries" / GreedyRange(MAP_ENTRY), Terminated)
 """The map of a binary header (``ext_fields`` of `BINARY_HEADER`)."""
 
+# --------------------------------------------------------------------------- replication
+
+HA_REPORT: Construct = Struct("slave_offset" / Int64sb)
+"""What a slave tells its master: how far its log goes (official ``DefaultHAClient``)."""
+
+HA_TRANSFER_HEADER: Construct = Struct(
+    "physical_offset" / Int64sb,
+    "body_size" / Int32sb,
+)
+"""Before each piece of log that a master sends (official ``DefaultHAConnection``); a heartbeat has no body."""
+
 # --------------------------------------------------------------------------- message records
 
 HOST_V4: Construct = Struct("address" / Bytes(4), "port" / Int32sb)

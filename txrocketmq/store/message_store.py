@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -36,6 +36,7 @@ from txrocketmq.interfaces import (
 )
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.store.abortfile import AbortFile
+from txrocketmq.store.catchup import IndexCatchUp, QueueRebuild
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.flush import LogFlusher
@@ -45,11 +46,12 @@ from txrocketmq.store.mapped import CHUNK_BYTES, WINDOW_BYTES, MappedFileQueue
 from txrocketmq.store.putting import MessagePutter, PutOutcome, TopicAttributes
 from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.store.reader import StoreReader
-from txrocketmq.store.recover import Recoverer, Recovery
+from txrocketmq.store.recover import Recoverer, Recovery, RecoveryLimits
 from txrocketmq.store.replicalog import ReplicaLog
 from txrocketmq.store.reput import ArrivalListener, Reput
 from txrocketmq.store.results import (
     GetMessageResult,
+    GetMessageStatus,
     QueryMessageResult,
 )
 
@@ -75,7 +77,9 @@ class MessageStore:
     :param flush_pool: for syncs of the commit log alone, so that nothing delays a waiting sender.
     :param read_pool: for cold reads.
     :param window_bytes: how far ahead of the newest message the log gets its blocks.
+    :param limits: how much is recovered before the store opens.
     :ivar recovery: what the last `load` found.
+    :ivar rebuild: queues that are derived again while the store serves; None when all are there.
     """
 
     log = Logger()
@@ -92,6 +96,7 @@ class MessageStore:
         queue_pool: IBlockingPool | None = None,
         memory_bytes: int | None = None,
         window_bytes: int = WINDOW_BYTES,
+        limits: RecoveryLimits | None = None,
     ) -> None:
         root = config.store_path_root_dir
         derived_pool = queue_pool or pool
@@ -99,6 +104,11 @@ class MessageStore:
         self._disk = disk
         self._clock = clock
         self._pool = derived_pool
+        self._read_pool = read_pool
+        self._limits = limits or RecoveryLimits()
+        self._loading: Deferred[None] | None = None
+        self._recoverer: Recoverer | None = None
+        self.rebuild: QueueRebuild | None = None
         self._locks: list[Any] = []
         self._serving = False
         self._timers: dict[str, IDelayedCall] = {}
@@ -146,19 +156,22 @@ class MessageStore:
     # ------------------------------------------------------------------ start and stop
 
     def load(self) -> Deferred[None]:
-        """See `IStoreLifecycle`. Blocks while it recovers: nothing is served before it is done."""
-        try:
-            self._load()
-        except OSError as error:
-            self._release()
-            return fail(StoreError(f"the store cannot be opened: {error}"))
-        except Exception as error:
-            self._release()
-            return fail(error)
-        return succeed(None)
+        """See `IStoreLifecycle`. What needs no more than the log's end is served then; `rebuild` and the index may go on."""
+        loading = self._loading = Deferred.fromCoroutine(self._load())
+        return loading.addCallbacks(self._loaded, self._not_loaded)
 
-    def _load(self) -> None:
-        root, disk = self._config.store_path_root_dir, self._disk
+    def _loaded(self, _: object) -> None:
+        self._loading = None
+
+    def _not_loaded(self, failure: Failure) -> None:
+        self._loading = None
+        self._release()
+        if isinstance(failure.value, OSError):
+            raise StoreError(f"the store cannot be opened: {failure.value}") from failure.value
+        failure.raiseException()
+
+    async def _load(self) -> None:
+        root, disk, pool = self._config.store_path_root_dir, self._disk, self._read_pool
         self._locks.append(disk.lock(f"{root}/lock"))
         clean = not self._abort.exists()
         unsafe_offset = self._abort.unsafe_offset()
@@ -172,30 +185,69 @@ class MessageStore:
         self.checkpoint.load()
         self.queue_table.load()
         self.index.load(clean)
-        recoverer = Recoverer(
+        self.reput.index_is_current = False
+        self._recoverer = Recoverer(
             self._config,
+            disk,
+            pool,
             self.commit_log,
             self.queue_table,
             self.index,
             self.checkpoint,
             self.reput,
             self._now_ms,
+            self._limits,
         )
-        self.recovery = recoverer.run(clean)
+        self.recovery = recovery = await self._recoverer.run(clean)
         # After an orderly stop all is on the device; after any other what was read or changed may not be. The same goes for the
         # directories of a store that is new: an earlier start may have ended between making and syncing them.
-        unsynced_offset = self.commit_log.max_offset if clean else self.recovery.start_offset
+        unsynced_offset = self.commit_log.max_offset if clean else recovery.start_offset
         try:
-            if not clean or self.recovery.has_cut or not self.commit_log.queue.files:
-                disk.sync_all(root)
+            if not clean or recovery.has_cut or not self.commit_log.queue.files:
+                await pool.submit(disk.sync_all, root)
             self.commit_log.queue.open_for_append(unsynced_offset, unsafe_offset)
         except OSError:
             self._abort.mark_unsafe(min(unsynced_offset, unsafe_offset))
             raise
         self._abort.note_process()
+        index_is_behind = await self._complete_index()
         self._note_recovered()
         self.index.recovered()
         self._serving = self.putter.is_open = True
+        if recovery.lost is not None:
+            self._begin_rebuild(recovery)
+        if index_is_behind:
+            self._index_catch_up.start()
+
+    async def _complete_index(self) -> bool:
+        """Index what the index lacks, if that is not much; whether it is."""
+        self._index_catch_up = IndexCatchUp(
+            self.commit_log, self._disk, self._read_pool, self._clock, self.index, self.reput
+        )
+        if self._index_catch_up.bytes_left > self._limits.index_bytes:
+            return True
+        await self._index_catch_up.run_first()
+        return False
+
+    def _begin_rebuild(self, recovery: Recovery) -> None:
+        assert recovery.lost is not None
+        rebuild = self.rebuild = self.putter.rebuild = QueueRebuild(
+            self.commit_log,
+            self._disk,
+            self._read_pool,
+            self._clock,
+            self.queue_table,
+            self.reput,
+            recovery.lost.begin,
+            recovery.end_offset,
+            recovery.lost.queues,
+        )
+        rebuild.when_done = self._rebuilt
+        rebuild.when_damaged = lambda fault: self.refuse_writes("damage", fault)
+        rebuild.start()
+
+    def _rebuilt(self) -> None:
+        self.rebuild = self.putter.rebuild = None
 
     def _note_recovered(self) -> None:
         """Let the checkpoint say what recovery found, all of which is synced now. No time in it is later than now: messages that
@@ -262,6 +314,12 @@ class MessageStore:
 
     def stop(self) -> Deferred[None]:
         """See `IStoreLifecycle`. Whatever fails is logged; the abort file then stays, and the next start recovers."""
+        if self._loading is not None:
+            stopped: Deferred[None] = Deferred()
+            self._loading.addBoth(lambda _: stopped.callback(None))
+            if self._recoverer is not None:
+                self._recoverer.cancel()
+            return stopped.addCallback(lambda _: self.stop())
         if not self._locks:
             return succeed(None)
         self._serving = self.putter.is_open = False
@@ -272,6 +330,9 @@ class MessageStore:
 
     async def _stop(self) -> None:
         try:
+            await self._index_catch_up.stop()
+            if self.rebuild is not None:
+                await self.rebuild.stop()
             clean = await self.flusher.stop()
             if clean:
                 self.reput.flushed(self.commit_log.max_offset)
@@ -279,7 +340,12 @@ class MessageStore:
             clean = await self.index.stop() and clean
             await self._save_checkpoint()
             await self.commit_log.queue.close()
-            if clean and self.commit_log.read_only is None and not self.reput.waiting:
+            if (
+                clean
+                and self.commit_log.read_only is None
+                and not self.reput.waiting
+                and self.rebuild is None
+            ):
                 self._abort.remove()
             else:
                 self.log.warn("the store is not in order: the next start will recover it")
@@ -335,6 +401,8 @@ class MessageStore:
     def append_raw(self, offset: int, data: bytes) -> bool:
         """See `IMessageAppender`."""
         self._check_open()
+        if self.rebuild is not None:
+            return False
         taken = self.replica_log.append(offset, data)
         if taken and self.putter.replicas is not None:
             self.putter.replicas.appended()
@@ -360,6 +428,14 @@ class MessageStore:
         :raises StoreError: the store is not open.
         """
         self._check_open()
+        if self.rebuild is not None and self.rebuild.covers(topic, queue_id):
+            # Nobody may be moved to another offset now: whoever asks waits.
+            return GetMessageResult(
+                GetMessageStatus.OFFSET_OVERFLOW_ONE,
+                offset,
+                self.min_offset(topic, queue_id),
+                offset,
+            )
         return self.reader.get_message(
             topic, queue_id, offset, max_messages, max_bytes, message_filter
         )
@@ -412,6 +488,21 @@ class MessageStore:
         """See `IQueueOffsets`."""
         return self.reader.is_in_memory(topic, queue_id, offset)
 
+    def recovering(self, topic: str, queue_id: int) -> str | None:
+        """See `IQueueOffsets`."""
+        if self.rebuild is None or not self.rebuild.covers(topic, queue_id):
+            return None
+        return self.rebuild.reason()
+
+    def recovery_figures(self) -> dict[str, str]:
+        """How far walks are that go on beside everything else; empty when there are none."""
+        found = {}
+        if self.rebuild is not None and self.rebuild.progress is not None:
+            found["recoveryOfQueues"] = self.rebuild.fault or self.rebuild.progress.text()
+        if self._index_catch_up.is_running and self._index_catch_up.progress is not None:
+            found["recoveryOfIndex"] = self._index_catch_up.progress.text()
+        return found
+
     def queues(self) -> list[tuple[str, int]]:
         """See `IQueueOffsets`."""
         return list(self.queue_table.queues)
@@ -420,6 +511,8 @@ class MessageStore:
         """See `IQueueOffsets`. The messages stay in the log until it is cleaned."""
         doomed = frozenset(topics)
         self.reput.forget(doomed)
+        if self.rebuild is not None:
+            self.rebuild.forget(doomed)
         return self.queue_table.delete_topics(doomed)
 
     # ------------------------------------------------------------------ replication

@@ -21,8 +21,9 @@ from txrocketmq.model.attributes import BATCH_CQ, QUEUE_TYPE
 from txrocketmq.model.flags import INNER_BATCH_FLAG, transaction_type
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.names import RETRY_GROUP_TOPIC_PREFIX
-from txrocketmq.model.properties import parse_properties, with_property
+from txrocketmq.model.properties import parse_properties, with_property, without_property
 from txrocketmq.store.batchqueue import MAX_BATCH_MESSAGES
+from txrocketmq.store.catchup import QueueRebuild
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.flush import LogFlusher
 from txrocketmq.store.queuetable import QueueTable
@@ -34,6 +35,7 @@ from txrocketmq.store.settling import settle
 _MAX_TOPIC_BYTES = 127
 _MAX_RETRY_TOPIC_BYTES = 255
 _PUT_OK = PutMessageStatus.PUT_OK
+_CRC_NAME = props.CRC32.encode()
 _SYNC_FLUSH = "SYNC_FLUSH"
 _SLAVE = "SLAVE"
 
@@ -48,6 +50,7 @@ class MessagePutter:
     :ivar is_open: False before the store is loaded and from its stop on.
     :ivar refusals: reasons for which no messages are taken.
     :ivar replicas: told of what is appended and asked for acknowledgements; None while nobody replicates.
+    :ivar rebuild: queues whose next offset is not known yet; None when all are known.
     :ivar topic_attributes: the attributes of a topic by its name; None for a topic that nobody knows.
     """
 
@@ -70,6 +73,7 @@ class MessagePutter:
         self.replicas: IReplicas | None = None
         self.is_open = False
         self.topic_attributes: TopicAttributes = _unknown
+        self.rebuild: QueueRebuild | None = None
 
     def put_message(self, record: MessageRecord) -> PutOutcome:
         """See `IMessageAppender`."""
@@ -78,7 +82,13 @@ class MessagePutter:
         table = self._queue_table
         if self.refusals.reasons or not self.is_open or self._config.broker_role == _SLAVE:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
-        if self.replicas is not None and record.wait_store_msg_ok and not self.replicas.has_enough():
+        if self.rebuild is not None and self.rebuild.covers(record.topic, record.queue_id):
+            return PutMessageResult(PutMessageStatus.QUEUE_RECOVERING)
+        if (
+            self.replicas is not None
+            and record.wait_store_msg_ok
+            and not self.replicas.has_enough()
+        ):
             return PutMessageResult(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         if len(topic) > 42 and not _topic_fits(topic):
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
@@ -128,7 +138,13 @@ class MessagePutter:
         """See `IMessageAppender`."""
         if self.refusals.reasons or not self.is_open or self._config.broker_role == _SLAVE:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
-        if self.replicas is not None and record.wait_store_msg_ok and not self.replicas.has_enough():
+        if self.rebuild is not None and self.rebuild.covers(record.topic, record.queue_id):
+            return PutMessageResult(PutMessageStatus.QUEUE_RECOVERING)
+        if (
+            self.replicas is not None
+            and record.wait_store_msg_ok
+            and not self.replicas.has_enough()
+        ):
             return PutMessageResult(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         topic = record.topic
         queue = self._queue_table.queues.get((topic, record.queue_id))
@@ -143,6 +159,10 @@ class MessagePutter:
         except RecordError as error:
             self.log.info("a batch for {topic} is refused: {error}", topic=topic, error=error)
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
+        if _CRC_NAME in record.body:
+            items = [
+                (flag, body, without_property(text, props.CRC32)) for flag, body, text in items
+            ]
         first = queue.next_index if queue is not None else 0
         result = self._commit_log.append_batch(record, items, first)
         if result.status is not _PUT_OK:
@@ -174,7 +194,7 @@ class MessagePutter:
             or (queue is not None and not queue.is_batch)
         ):
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        first = queue.next_index if queue is not None else 0
+        first = 0 if queue is None else queue.next_index
         text = with_property(record.properties, props.INNER_BASE, str(first))
         result = self._commit_log.append(msgspec.structs.replace(record, properties=text), first)
         if result.status is not _PUT_OK:

@@ -1,0 +1,1 @@
+"""Replication: a master that hands its log out, a slave that follows one."""

@@ -1,0 +1,249 @@
+"""Replication as one part of a broker: the links to slaves, the link to a master, and who waits for whom.
+
+Stands for ``DefaultHAService``. Every broker takes slaves, as officially; a slave follows its master besides.
+
+What a send waits for (`IReplicas`), by role and keys:
+
+* ASYNC_MASTER, and messages that need not wait: nothing;
+* SYNC_MASTER with `inSyncReplicas` set: that many replicas, the master among them, or FLUSH_SLAVE_TIMEOUT (5.x);
+* SYNC_MASTER without it: one slave; SLAVE_NOT_AVAILABLE at once when none follows closely enough (4.x). The 5.x default of 1 would
+  acknowledge what the master alone has;
+* with `enableSlaveActingMaster` messages are refused while fewer replicas than needed are in sync, and
+  `enableAutoInSyncReplicas` lowers what is needed, to `minInSyncReplicas` at the least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from txrocketmq.codec.bodies.admin import HAClientRuntimeInfo, HARuntimeInfo
+from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
+from txrocketmq.ha.acks import AckWaiters
+from txrocketmq.ha.follower import Dial, Follower
+from txrocketmq.ha.master import MasterLink
+from txrocketmq.ha.transport import MasterFactory
+from txrocketmq.interfaces import IReplicaLog, IReplicas
+from txrocketmq.model.replication import Replicated
+
+TICK_S = 1.0
+MAX_SLAVES = 64
+"""Slaves of one master; more connections than that are nobody's replicas."""
+
+SYNC_MASTER, SLAVE = "SYNC_MASTER", "SLAVE"
+
+
+@implementer(IReplicas)
+class HaService:
+    """Replication of one broker.
+
+    :param dial: connects to a master.
+    :param one_slave_by_default: `inSyncReplicas` was not set by anybody.
+    :ivar follower: the link to the master; it runs on slaves only.
+    :ivar alive_replicas: brokers of the group that the name server knows, this one among them (`enableSlaveActingMaster`).
+    :ivar links: the slaves' links, oldest first.
+    :ivar pushed_offset: the furthest that any slave acknowledged (official ``push2SlaveMaxOffset``).
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        broker_config: BrokerConfig,
+        config: MessageStoreConfig,
+        store: IReplicaLog,
+        clock: IReactorTime,
+        dial: Dial,
+        *,
+        one_slave_by_default: bool,
+    ) -> None:
+        self._broker_config = broker_config
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self._one_slave_by_default = one_slave_by_default
+        self._waiters = AckWaiters(clock, self._safe_offset)
+        self._tick: IDelayedCall | None = None
+        self._pump: IDelayedCall | None = None
+        self._is_running = False
+        self.follower = Follower(store, config, clock, dial)
+        self.alive_replicas = 1
+        self.links: list[MasterLink] = []
+        self.pushed_offset = 0
+        self.factory = MasterFactory(self)
+
+    # ------------------------------------------------------------------ life
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the broker's role is SLAVE."""
+        return self._config.broker_role == SLAVE
+
+    def start(self) -> None:
+        """Serve slaves, and follow a master where the role says so; the store is open."""
+        self._is_running = True
+        self._watch()
+        self._tick = self._clock.callLater(TICK_S, self._run_tick)
+        if self.is_slave:
+            self.follower.start()
+
+    def stop(self) -> None:
+        """Close all links; who waits for replicas hears that they did not come in time."""
+        self._is_running = False
+        for call in (self._tick, self._pump):
+            if call is not None and call.active():
+                call.cancel()
+        self._tick = self._pump = None
+        self.follower.stop()
+        for link in list(self.links):
+            link.shut("the broker stops")
+        self._waiters.close()
+        self._watch()
+
+    def _run_tick(self) -> None:
+        self._tick = self._clock.callLater(TICK_S, self._run_tick)
+        for link in list(self.links):
+            link.tick()
+        self.follower.tick()
+
+    # ------------------------------------------------------------------ slaves
+
+    def slave_connected(
+        self, peer: str, write: Callable[[bytes], object], close: Callable[[str], object]
+    ) -> MasterLink | None:
+        """A slave connected: its link's machine; None when it is not served."""
+        if not self._is_running or len(self.links) >= MAX_SLAVES:
+            self._log.warn(
+                "slave {peer} is refused: {count} are there", peer=peer, count=len(self.links)
+            )
+            return None
+        link = MasterLink(
+            peer, self._store, self._config, self._clock, write, close, self._acknowledged
+        )
+        self.links.append(link)
+        self._watch()
+        self._log.info("slave {peer} connected", peer=peer)
+        return link
+
+    def slave_lost(self, link: MasterLink, reason: str) -> None:
+        """A slave's connection is gone."""
+        link.closed()
+        if link in self.links:
+            self.links.remove(link)
+            self._watch()
+            self._log.info("slave {peer} is gone: {reason}", peer=link.peer, reason=reason)
+
+    def _watch(self) -> None:
+        """Be told of appends as long as that serves anybody: it costs each of them a little."""
+        wanted = bool(self.links) or self._config.broker_role == SYNC_MASTER
+        self._store.set_replicas(self if wanted and self._is_running else None)
+
+    def _acknowledged(self) -> None:
+        self.pushed_offset = max([self.pushed_offset, *(link.ack_offset for link in self.links)])
+        self._waiters.acknowledged()
+
+    def _safe_offset(self, replicas: int) -> int:
+        """Up to where so many replicas have the log, the master among them."""
+        if replicas <= 1:
+            return self._store.max_physical_offset()
+        if replicas == 2:
+            # A slave that acknowledged and went away has it all the same.
+            return self.pushed_offset
+        acks = sorted((link.ack_offset for link in self.links), reverse=True)
+        return acks[replicas - 2] if len(acks) >= replicas - 1 else -1
+
+    # ------------------------------------------------------------------ IReplicas
+
+    def appended(self) -> None:
+        """See `IReplicas`."""
+        if self.links and self._pump is None:
+            self._pump = self._clock.callLater(0, self._pump_all)
+
+    def _pump_all(self) -> None:
+        self._pump = None
+        for link in list(self.links):
+            link.pump()
+
+    def has_enough(self) -> bool:
+        """See `IReplicas`."""
+        if self._config.broker_role != SYNC_MASTER or not self._is_acting_mode:
+            return True
+        return self._needed() <= self._in_sync()
+
+    def when_replicated(self, end_offset: int) -> Deferred[Replicated] | None:
+        """See `IReplicas`."""
+        config = self._config
+        if config.broker_role != SYNC_MASTER:
+            return None
+        needed = self._needed()
+        if needed <= 1:
+            return None
+        if self._is_4x_rule and not self.is_slave_ok(end_offset):
+            return succeed(Replicated.NO_SLAVE)
+        waiting = self._waiters.wait(end_offset, needed, config.slave_timeout)
+        return waiting.addCallback(lambda done: Replicated.YES if done else Replicated.TIMED_OUT)
+
+    @property
+    def _is_acting_mode(self) -> bool:
+        return self._broker_config.enable_slave_acting_master
+
+    @property
+    def _is_4x_rule(self) -> bool:
+        return (
+            self._one_slave_by_default
+            and self._config.in_sync_replicas <= 1
+            and not self._is_acting_mode
+        )
+
+    def _needed(self) -> int:
+        """How many replicas a message needs, the master among them."""
+        config = self._config
+        if self._is_4x_rule:
+            return 2
+        needed = config.in_sync_replicas
+        if self._is_acting_mode and config.enable_auto_in_sync_replicas:
+            needed = max(min(needed, self._in_sync()), config.min_in_sync_replicas)
+        return needed
+
+    def _in_sync(self) -> int:
+        return min(self.alive_replicas, self.in_sync_replicas())
+
+    def in_sync_replicas(self) -> int:
+        """Replicas that are in sync, the master among them."""
+        end = self._store.max_physical_offset()
+        return 1 + sum(link.is_in_sync(end) for link in self.links)
+
+    def is_slave_ok(self, end_offset: int) -> bool:
+        """Whether a slave is there and some slave follows closely enough."""
+        gap = end_offset - self.pushed_offset
+        return bool(self.links) and gap < self._config.ha_max_gap_not_in_sync
+
+    # ------------------------------------------------------------------ status
+
+    def runtime_info(self) -> HARuntimeInfo:
+        """What GET_BROKER_HA_STATUS shows."""
+        end = self._store.max_physical_offset()
+        if not self.is_slave:
+            links = [link.runtime_info(end) for link in self.links]
+            return HARuntimeInfo(
+                master=True,
+                master_commit_log_max_offset=end,
+                ha_connection_info=links,
+                in_sync_slave_nums=sum(info.in_sync for info in links),
+            )
+        link = self.follower.link
+        return HARuntimeInfo(
+            master=False,
+            ha_client_runtime_info=HAClientRuntimeInfo(
+                master_addr=self.follower.master_address,
+                max_offset=end,
+                last_read_timestamp=0 if link is None else int(link.last_read * 1000),
+                last_write_timestamp=0 if link is None else int(link.last_write * 1000),
+                transferred_byte_in_second=0 if link is None else link.meter.bytes_per_second,
+                master_flush_offset=self._store.master_flushed_offset(),
+            ),
+        )

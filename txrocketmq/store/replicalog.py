@@ -1,0 +1,126 @@
+"""How does a slave's log become its master's, byte by byte, and how is a log read for a slave?
+
+Stands for ``DefaultMessageStore.appendToCommitLog`` and ``getCommitLogData``. Bytes come in pieces that end anywhere, also within a
+record; each record is dispatched to its queue and the index once it is whole. What comes is checked where a record begins: bytes of
+another log (a master whose log went another way) are not appended.
+
+Crash story: as for a log of one's own. A restart cuts off the record that was not whole, and the master is asked for it again.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from txrocketmq.codec.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2
+from txrocketmq.errors import StoreError
+from txrocketmq.interfaces import IBlockingPool, IDisk
+from txrocketmq.store.commitlog import CommitLog
+from txrocketmq.store.queuetable import QueueTable
+from txrocketmq.store.reput import Reput
+
+# A record's size and magic, and its physical offset.
+_START = Struct(">ii20xq")
+_SIZE = Struct(">i")
+
+
+class ReplicaLog:
+    """The raw side of a commit log.
+
+    :ivar damage: why no more can be appended: what came is not a log.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queue_table: QueueTable,
+        reput: Reput,
+        disk: IDisk,
+        read_pool: IBlockingPool,
+    ) -> None:
+        self.damage: str | None = None
+        self._log = commit_log
+        self._queues = queue_table
+        self._reput = reput
+        self._disk = disk
+        self._pool = read_pool
+        #: Where the record that is not whole yet will end, as far as its size is known.
+        self._record_end = 0
+
+    def append(self, offset: int, data: bytes) -> bool:
+        """See `IMessageAppender.append_raw`."""
+        queue = self._log.queue
+        for fault in (self.damage, self._log.read_only):
+            if fault is not None:
+                raise StoreError(fault)
+        if offset != queue.max_offset:
+            if queue.max_offset > queue.min_offset or offset % queue.file_size:
+                raise StoreError(
+                    f"bytes for offset {offset} do not follow on a log that ends at {queue.max_offset}"
+                )
+            if not queue.begin_at(offset):
+                return False
+            self._reput.offset = offset
+        if offset % queue.file_size + len(data) > queue.file_size:
+            raise StoreError(
+                f"{len(data)} bytes for offset {offset} reach over the end of a file: "
+                "mappedFileSizeCommitLog is not the master's"
+            )
+        if self._reput.offset == offset:
+            _check_start(offset, data)
+        if not self._log.append_raw(offset, data):
+            return False
+        if queue.max_offset >= self._record_end:
+            self._dispatch()
+        return True
+
+    def _dispatch(self) -> None:
+        """Derive what belongs to the records that are whole by now."""
+        reput = self._reput
+        scan = self._log.scan(reput.offset)
+        for position, head in scan:
+            reput.dispatch_head(position, head)
+            queue = self._queues.queues[head.topic, head.queue_id]
+            queue.next_index = queue.max_index
+            self._log.last_store_timestamp_ms = head.store_timestamp
+        reput.offset = self._record_end = scan.offset
+        end = self._log.max_offset
+        if scan.damage is None or end - scan.offset < _SIZE.size:
+            return
+        size = _SIZE.unpack(self._log.read(scan.offset, _SIZE.size))[0]
+        self._record_end = scan.offset + size
+        if not 0 < size <= self._log.queue.file_size or self._record_end <= end:
+            self.damage = f"what the master sent is no log: {scan.damage}"
+            self.log.critical("{damage}", damage=self.damage)
+            raise StoreError(self.damage)
+
+    def read(self, offset: int, max_bytes: int) -> bytes | Deferred[bytes]:
+        """See `IReplicationControl.read_log`."""
+        data = self._log.read_ready(offset, max_bytes)
+        if data is not None:
+            return data
+        file = self._log.queue.find(offset)
+        assert file is not None, "bytes that are not there are no cold ones"
+        start = offset - file.base_offset
+        size = min(max_bytes, file.position - start)
+        return self._pool.submit(self._disk.read_at, file.path, start, size)
+
+
+def _check_start(offset: int, data: bytes) -> None:
+    """See that bytes for the end of the last record can be the beginning of the next one.
+
+    :raises StoreError: they cannot.
+    """
+    if len(data) < _START.size:
+        return
+    size, magic, told = _START.unpack_from(data)
+    if magic == BLANK_MAGIC or (magic in (MAGIC_V1, MAGIC_V2) and told == offset and size > 0):
+        return
+    raise StoreError(
+        f"the master's log and this one went different ways before offset {offset}: no record begins "
+        "there in the master's. Empty this store to take over the master's log"
+    )
