@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 
+from txrocketmq.client.messages import decode_messages, decompress_message
 from txrocketmq.client.receipts import add_receipts, change_receipt
 from txrocketmq.client.results import (
     ChangedInvisibleTime,
@@ -45,7 +45,6 @@ from txrocketmq.codec.bodies.pop import (
 )
 from txrocketmq.codec.bodies.wire import decode_body, encode_body
 from txrocketmq.codec.command import RemotingCommand
-from txrocketmq.codec.compress import decompress_body
 from txrocketmq.codec.headers import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -79,10 +78,9 @@ from txrocketmq.codec.headers import (
     UpdateConsumerOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
-from txrocketmq.codec.record import decode_record, decode_records
-from txrocketmq.errors import BodyError, BrokerError
+from txrocketmq.codec.record import decode_record
+from txrocketmq.errors import BrokerError
 from txrocketmq.model.codes import RequestCode, ResponseCode
-from txrocketmq.model.flags import COMPRESSED_FLAG
 from txrocketmq.model.heartbeat import (
     HeartbeatData,
     MessageModel,
@@ -95,8 +93,6 @@ from txrocketmq.model.names import vip_address
 if TYPE_CHECKING:
     from txrocketmq.client.config import ClientConfig
     from txrocketmq.interfaces import IRemotingClient
-
-log = Logger()
 
 H = TypeVar("H", bound=Header)
 
@@ -268,21 +264,8 @@ class ClientApi:
     def decode_messages(
         self, body: bytes, broker_name: str = "", offset_delta: int = 0
     ) -> list[MessageExt]:
-        """The messages of an answer, decompressed. A body that cannot be decompressed stays as it is: one odd message must not
-        stop a queue.
-
-        :param offset_delta: added to logical offsets (static topics).
-        """
-        config = self._config
-        messages = decode_records(body, with_body=config.decode_read_body)
-        decompress = config.decode_read_body and config.decode_decompress_body
-        for message in messages:
-            message.broker_name = broker_name
-            if offset_delta:
-                message.queue_offset += offset_delta
-            if message.sys_flag & COMPRESSED_FLAG and decompress:
-                decompress_message(message)
-        return messages
+        """See `messages.decode_messages`."""
+        return decode_messages(body, self._config, broker_name, offset_delta)
 
     # ----------------------------------------------------------------- pop
 
@@ -602,20 +585,6 @@ class ClientApi:
             return QueryResult(head.index_last_update_timestamp, messages)
 
         return asked.addCallback(found)
-
-
-def decompress_message(message: MessageExt) -> MessageExt:
-    """The message with its plain body; as it is, with a line in the log, when the body is damaged."""
-    try:
-        message.body = decompress_body(message.body, message.sys_flag)
-    except BodyError as error:
-        log.warn(
-            "message {id} of topic {topic} stays compressed: {error}",
-            id=message.msg_id,
-            topic=message.topic,
-            error=error,
-        )
-    return message
 
 
 def _heartbeat_answer(answer: RemotingCommand) -> HeartbeatAnswer:

@@ -10,7 +10,12 @@ import msgspec
 
 from txrocketmq.model import properties as props
 from txrocketmq.model.message_id import offset_message_id
-from txrocketmq.model.properties import check_user_property, format_properties, parse_properties
+from txrocketmq.model.properties import (
+    check_separators,
+    check_user_property,
+    format_properties,
+    parse_properties,
+)
 
 Host = tuple[str, int]
 """A numeric address without brackets, and a port."""
@@ -46,13 +51,21 @@ class Message(msgspec.Struct):
 
     @property
     def tags(self) -> str | None:
-        """The tag consumers select by."""
+        """The tag consumers select by; may be set."""
         return self.properties.get(props.TAGS)
+
+    @tags.setter
+    def tags(self, value: str | None) -> None:
+        self._set(props.TAGS, value)
 
     @property
     def keys(self) -> str | None:
-        """Search keys, separated by spaces."""
+        """Search keys, separated by spaces; may be set."""
         return self.properties.get(props.KEYS)
+
+    @keys.setter
+    def keys(self, value: str | None) -> None:
+        self._set(props.KEYS, value)
 
     @property
     def uniq_key(self) -> str | None:
@@ -61,14 +74,49 @@ class Message(msgspec.Struct):
 
     @property
     def wait_store_msg_ok(self) -> bool:
-        """Whether the sender waits for the flush and the replica where the broker is set so."""
+        """Whether the sender waits for the flush and the replica where the broker is set so; may be set."""
         return self.properties.get(props.WAIT_STORE_MSG_OK, "true") == "true"
+
+    @wait_store_msg_ok.setter
+    def wait_store_msg_ok(self, value: bool) -> None:
+        self.properties[props.WAIT_STORE_MSG_OK] = "true" if value else "false"
 
     @property
     def delay_time_level(self) -> int:
-        """The fixed delay level, 0 when there is none."""
+        """The fixed delay level, 0 when there is none; may be set."""
         text = self.properties.get(props.DELAY_TIME_LEVEL)
         return int(text) if text else 0
+
+    @delay_time_level.setter
+    def delay_time_level(self, value: int) -> None:
+        self._set(props.DELAY_TIME_LEVEL, str(value) if value else None)
+
+    @property
+    def deliver_time_ms(self) -> int:
+        """Wall-clock ms at which the broker delivers the message (5.x brokers), 0 for at once; may be set."""
+        text = self.properties.get(props.TIMER_DELIVER_MS)
+        return int(text) if text else 0
+
+    @deliver_time_ms.setter
+    def deliver_time_ms(self, value: int) -> None:
+        self._set(props.TIMER_DELIVER_MS, str(value) if value else None)
+
+    @property
+    def delay_time_ms(self) -> int:
+        """How many ms the broker waits before it delivers (5.x brokers), 0 for none; may be set."""
+        text = self.properties.get(props.TIMER_DELAY_MS)
+        return int(text) if text else 0
+
+    @delay_time_ms.setter
+    def delay_time_ms(self, value: int) -> None:
+        self._set(props.TIMER_DELAY_MS, str(value) if value else None)
+
+    def _set(self, name: str, value: str | None) -> None:
+        if value is None:
+            self.properties.pop(name, None)
+        else:
+            check_separators(name, value)
+            self.properties[name] = value
 
     def put_user_property(self, name: str, value: str) -> None:
         """Set a property of the application's own.

@@ -1,0 +1,50 @@
+"""How do the records of an answer become messages that an application can use? Decoded, with their plain bodies.
+
+Stands for ``MessageDecoder.decodesBatch`` as clients call it.
+"""
+
+from __future__ import annotations
+
+from twisted.logger import Logger
+
+from txrocketmq.client.config import ClientConfig
+from txrocketmq.codec.compress import decompress_body
+from txrocketmq.codec.record import decode_records
+from txrocketmq.errors import BodyError
+from txrocketmq.model.flags import COMPRESSED_FLAG
+from txrocketmq.model.message import MessageExt
+
+log = Logger()
+
+
+def decode_messages(
+    body: bytes, config: ClientConfig, broker_name: str = "", offset_delta: int = 0
+) -> list[MessageExt]:
+    """The messages of an answer's body, decompressed as the configuration wants it.
+
+    :param offset_delta: added to logical offsets (static topics).
+    """
+    messages = decode_records(body, with_body=config.decode_read_body)
+    decompress = config.decode_read_body and config.decode_decompress_body
+    for message in messages:
+        message.broker_name = broker_name
+        if offset_delta:
+            message.queue_offset += offset_delta
+        if message.sys_flag & COMPRESSED_FLAG and decompress:
+            decompress_message(message)
+    return messages
+
+
+def decompress_message(message: MessageExt) -> MessageExt:
+    """The message with its plain body; as it is, with a line in the log, when the body is damaged: one odd message must not stop a
+    queue."""
+    try:
+        message.body = decompress_body(message.body, message.sys_flag)
+    except BodyError as error:
+        log.warn(
+            "message {id} of topic {topic} stays compressed: {error}",
+            id=message.msg_id,
+            topic=message.topic,
+            error=error,
+        )
+    return message

@@ -1,0 +1,526 @@
+"""How does an application send? The producer: every way to send, as Deferreds that can be awaited.
+
+Stands for the official ``DefaultMQProducer`` and ``TransactionMQProducer``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, fail, gatherResults
+from twisted.internet.interfaces import IReactorThreads
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from txrocketmq.client.config import ClientConfig
+from txrocketmq.client.hooks import ForbiddenHook
+from txrocketmq.client.instance import ClientInstance, shared_instance
+from txrocketmq.client.periodic import Periodic
+from txrocketmq.client.producer.accumulator import Accumulator
+from txrocketmq.client.producer.config import ProducerConfig
+from txrocketmq.client.producer.outgoing import (
+    can_batch,
+    check_batch,
+    check_message,
+    split_batch_messages,
+)
+from txrocketmq.client.producer.recall import parse_recall_handle
+from txrocketmq.client.producer.sending import ONEWAY, QueueChoice, Sender, Sending
+from txrocketmq.client.producer.transactions import (
+    Check,
+    LocalTransaction,
+    Transaction,
+    Transactions,
+)
+from txrocketmq.client.results import SendResult, TransactionSendResult
+from txrocketmq.client.routes import PublishInfo
+from txrocketmq.codec.headers import CheckTransactionStateRequestHeader, RecallMessageRequestHeader
+from txrocketmq.errors import MQClientError, RocketMQError
+from txrocketmq.interfaces import IProducerRole, ISendHook
+from txrocketmq.model import properties as props
+from txrocketmq.model.javahash import java_hash
+from txrocketmq.model.message import Message, MessageExt, MessageQueue
+from txrocketmq.model.names import group_fault
+from txrocketmq.remoting.dispatch import RequestHook
+
+log = Logger()
+
+Selector = Callable[[list[MessageQueue], Message], MessageQueue]
+"""Picks one of a topic's queues for a message."""
+
+DETECT_FIRST_S = 3.0
+
+
+class BatchPartError(MQClientError):
+    """A batch had to be split, and a part of it failed.
+
+    :ivar sent: results of the parts that are stored.
+    :ivar rest: messages that are not known to be stored, in order.
+    """
+
+    def __init__(self, text: str, sent: list[SendResult], rest: list[Message]) -> None:
+        super().__init__(text)
+        self.sent = sent
+        self.rest = rest
+
+
+@implementer(IProducerRole)
+class Producer(Service):
+    """Sends messages in the name of a group.
+
+    All sends return a Deferred at once, which can be awaited, and cancelled. More than ``back_pressure_for_async_send_num`` of them in
+    flight wait for their turn; `when_free` tells a caller when to go on.
+
+    :param reactor: connects, and is the clock.
+    :param group: the producer group.
+    :param client: settings of the client; by itself a client of its own.
+    :param settings: settings of the producer.
+    :param namesrv_addr: short for ``client=ClientConfig(namesrv_addr=...)``.
+    :param instance: share this one instead of the reactor's for the client id.
+    :param check: says what became of a transaction when a broker asks (plain, coroutine function, or returning a Deferred).
+    :param hooks: see every request, for signatures (official ``RPCHook``); only where the client instance is made here.
+    :ivar result_hooks: nothing of a send is lost to them: see `add_send_hook`.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        group: str,
+        client: ClientConfig | None = None,
+        settings: ProducerConfig | None = None,
+        *,
+        namesrv_addr: str = "",
+        instance: ClientInstance | None = None,
+        check: Check | None = None,
+        hooks: Sequence[RequestHook] = (),
+    ) -> None:
+        fault = group_fault(group)
+        if fault is not None:
+            raise MQClientError(fault)
+        if client is None:
+            client = ClientConfig(namesrv_addr=namesrv_addr) if namesrv_addr else ClientConfig()
+        self._reactor = reactor
+        self.instance = instance or shared_instance(reactor, client, hooks)
+        self.config = self.instance.config
+        self.settings = settings or ProducerConfig()
+        self.group = self.config.with_namespace(group)
+        self._sender = Sender(self.instance, self.group, self.settings, _threads_of(reactor))
+        self._accumulator = (
+            Accumulator(
+                self.instance.clock,
+                self._send_collected,
+                self.settings.batch_max_delay_ms / 1000,
+                self.settings.batch_max_bytes,
+                self.settings.total_batch_max_bytes,
+            )
+            if self.settings.auto_batch
+            else None
+        )
+        self._transactions = Transactions(self._sender, self.send, check)
+        self._topics: set[str] = set()
+        self._started = False
+        self._detector = Periodic(
+            self.instance.clock,
+            "probing of avoided brokers",
+            self.config.detect_interval / 1000,
+            self._probe,
+            DETECT_FIRST_S,
+        )
+
+    # ----------------------------------------------------------------- life
+
+    async def start(self) -> None:
+        """Begin. Sends before that are refused.
+
+        :raises MQClientError: no name server is known, or the group is there already.
+        """
+        if self._started:
+            return
+        await self.instance.acquire()
+        try:
+            self.instance.register_producer(self.group, self)
+        except MQClientError:
+            await self.instance.release()
+            raise
+        self._started = True
+        self.running = 1
+        if self.config.send_latency_enable and self.config.start_detector_enable:
+            self._detector.start()
+
+    async def stop(self) -> None:
+        """Let what is in flight end, say good-bye to the brokers, close what nobody else uses."""
+        if not self._started:
+            return
+        self._started = False
+        self.running = 0
+        if self._accumulator is not None:
+            self._accumulator.flush()
+        self._detector.stop()
+        self._transactions.stop()
+        await self._when_idle()
+        await self.instance.unregister_producer(self.group)
+        await self.instance.release()
+
+    def _when_idle(self) -> Deferred[None]:
+        """Fires when nothing is in flight; the time-outs of the sends bound it."""
+        done: Deferred[None] = Deferred()
+        permits = self._sender.permits
+
+        def look() -> None:
+            if permits.count or permits.waiting:
+                self.instance.clock.callLater(0.01, look)
+            else:
+                done.callback(None)
+
+        look()
+        return done
+
+    def startService(self) -> None:
+        """See `start`; failures go to the log."""
+        super().startService()  # type: ignore[no-untyped-call]
+        Deferred.fromCoroutine(self.start()).addErrback(
+            lambda failure: log.failure("producer {group}", failure, group=self.group)
+        )
+
+    def stopService(self) -> Deferred[None]:
+        """See `stop`."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self.stop())
+
+    async def __aenter__(self) -> Producer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # ----------------------------------------------------------------- sending
+
+    def send(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> Deferred[SendResult]:
+        """Send one message.
+
+        :param queue: to this queue and no other, with one try; else to the next one in turn, with retries.
+        :param timeout_ms: for all tries together, counted from when it is this message's turn.
+
+        Fails with `MQClientError` (illegal, too large), `NoRouteError`, `BrokerError` (refused, and no use to try again),
+        `SendFailedError` (all tries failed), with a queue also `RemotingError`. Cancelling does not take a message back that is on
+        its way.
+        """
+        try:
+            self._check(message)
+        except MQClientError:
+            return fail()
+        if self._accumulator is not None and can_batch(message):
+            collected = self._accumulator.add(message, queue)
+            if collected is not None:
+                return collected
+        choice = None if queue is None else _fixed(queue)
+        return Sending(
+            self._sender, message, timeout_ms or self.settings.send_msg_timeout, choice=choice
+        ).start()
+
+    def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> Deferred[None]:
+        """Send without an answer; fires when the bytes were handed to a connection. Nobody learns whether it was stored."""
+        try:
+            self._check(message)
+        except MQClientError:
+            return fail()
+        choice = None if queue is None else _fixed(queue)
+        return Sending(
+            self._sender, message, self.settings.send_msg_timeout, choice=choice, mode=ONEWAY
+        ).start()
+
+    def send_by(
+        self, message: Message, selector: Selector, *, timeout_ms: int | None = None
+    ) -> Deferred[SendResult]:
+        """Send to the queue that ``selector(queues, message)`` picks, with one try: a second one could go elsewhere."""
+        try:
+            self._check(message)
+        except MQClientError:
+            return fail()
+
+        def choice(info: PublishInfo) -> MessageQueue:
+            queues = info.queues
+            if self.config.namespace:
+                queues = [
+                    MessageQueue(
+                        topic=message.topic, broker_name=item.broker_name, queue_id=item.queue_id
+                    )
+                    for item in queues
+                ]
+            queue = selector(list(queues), message)
+            if not isinstance(queue, MessageQueue):
+                raise MQClientError(f"the selector must return a queue, not {queue!r}")
+            return queue
+
+        return Sending(
+            self._sender, message, timeout_ms or self.settings.send_msg_timeout, choice=choice
+        ).start()
+
+    def send_ordered(
+        self, message: Message, key: str, *, timeout_ms: int | None = None
+    ) -> Deferred[SendResult]:
+        """Send to the queue that belongs to a key (official ``SelectMessageQueueByHash`` of a string)."""
+        return self.send_by(
+            message,
+            lambda queues, _: queues[_hash_index(key, len(queues))],
+            timeout_ms=timeout_ms,
+        )
+
+    def send_batch(
+        self,
+        messages: Iterable[Message],
+        queue: MessageQueue | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> Deferred[list[SendResult]]:
+        """Send messages of one topic together, in as few requests as their size allows; a Deferred of the requests' results.
+
+        Fails as `send`, with `BatchPartError` when some parts are stored already.
+        """
+        return Deferred.fromCoroutine(self._send_batch(list(messages), queue, timeout_ms))
+
+    async def _send_batch(
+        self, messages: list[Message], queue: MessageQueue | None, timeout_ms: int | None
+    ) -> list[SendResult]:
+        check_batch(messages)
+        for message in messages:
+            self._check(message)
+        parts = split_batch_messages(messages, self.settings.max_message_size)
+        results: list[SendResult] = []
+        for number, part in enumerate(parts):
+            try:
+                results.append(await self._send_part(part, queue, timeout_ms))
+            except RocketMQError as error:
+                if not results:
+                    raise
+                rest = [message for later in parts[number:] for message in later]
+                raise BatchPartError(
+                    f"part {number + 1} of {len(parts)} of a batch for topic "
+                    f"{messages[0].topic} failed, {len(messages) - len(rest)} messages are "
+                    f"stored: {error}",
+                    results,
+                    rest,
+                ) from error
+        return results
+
+    def _send_part(
+        self,
+        messages: list[Message],
+        queue: MessageQueue | None,
+        timeout_ms: int | None = None,
+    ) -> Deferred[SendResult]:
+        return Sending(
+            self._sender,
+            messages[0],
+            timeout_ms or self.settings.send_msg_timeout,
+            choice=None if queue is None else _fixed(queue),
+            messages=messages,
+        ).start()
+
+    def _send_collected(
+        self, messages: list[Message], queue: MessageQueue | None
+    ) -> Deferred[SendResult]:
+        return self._send_part(messages, queue)
+
+    def _check(self, message: Message) -> None:
+        if not self._started:
+            raise MQClientError(f"producer {self.group} is not started")
+        check_message(message, self.settings.max_message_size)
+        self._topics.add(message.topic)
+
+    # ----------------------------------------------------------------- flow control
+
+    def when_free(self) -> Deferred[None]:
+        """Fires as soon as a send would go at once; who sends much without waiting for results waits here."""
+        done: Deferred[None] = Deferred(lambda _: None)
+
+        def free() -> None:
+            if not done.called:
+                done.callback(None)
+
+        self._sender.permits.call_when_free(free)
+        return done
+
+    @property
+    def in_flight(self) -> int:
+        """Sends without an answer yet."""
+        return self._sender.permits.count
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Bytes of their bodies."""
+        return self._sender.permits.size
+
+    @property
+    def most_in_flight(self) -> tuple[int, int]:
+        """The most sends, and the most bytes, that ever were in flight."""
+        return self._sender.permits.most_count, self._sender.permits.most_size
+
+    # ----------------------------------------------------------------- transactions
+
+    def send_in_transaction(
+        self, message: Message, local: LocalTransaction, arg: Any = None
+    ) -> Deferred[TransactionSendResult]:
+        """Send a half message, run ``local(message, arg)``, tell the broker its verdict (a `LocalTransactionState`).
+
+        ``local`` may be a plain or a coroutine function, or return a Deferred. When it raises, the broker is left to ask, and the
+        error is this Deferred's.
+        """
+        return Deferred.fromCoroutine(self._transactions.run(message, local, arg))
+
+    def transaction(self, message: Message) -> Transaction:
+        """``async with producer.transaction(message) as tx``: commit on leaving the block, rollback when it raises."""
+        return Transaction(self._transactions, message)
+
+    def check_transaction(
+        self, message: MessageExt, header: CheckTransactionStateRequestHeader, address: str
+    ) -> None:
+        """See `IProducerRole.check_transaction`."""
+        if self.config.namespace:
+            message.topic = self.config.without_namespace(message.topic)
+        self._transactions.answer_check(message, header, address)
+
+    # ----------------------------------------------------------------- request and reply
+
+    def request(self, message: Message, *, timeout_ms: int) -> Deferred[MessageExt]:
+        """Send a message and wait for a consumer's reply to it.
+
+        :param timeout_ms: for both together. Fails as `send`, and with `RequestTimeoutError` when no reply came.
+        """
+        return Deferred.fromCoroutine(self._request(message, timeout_ms))
+
+    async def _request(self, message: Message, timeout_ms: int) -> MessageExt:
+        correlation_id = str(uuid.uuid4())
+        properties = message.properties
+        properties[props.CORRELATION_ID] = correlation_id
+        properties[props.MESSAGE_REPLY_TO_CLIENT] = self.instance.client_id
+        properties[props.MESSAGE_TTL] = str(timeout_ms)
+        topic = self.config.with_namespace(message.topic)
+        if topic not in self.instance.routes.routes:
+            # The broker that stores the message must know this client, or it cannot pass the reply on.
+            await self._sender.find(topic)
+            await self.instance.heartbeat_now()
+        reply = self.instance.replies.wait_for(correlation_id, timeout_ms)
+        try:
+            await self.send(message, timeout_ms=timeout_ms)
+        except BaseException:
+            reply.addErrback(lambda _: None)
+            reply.cancel()
+            raise
+        return await reply
+
+    # ----------------------------------------------------------------- recall
+
+    def recall(self, topic: str, handle: str) -> Deferred[str]:
+        """Take back a timed message that is not delivered yet (5.x brokers).
+
+        :param handle: `SendResult.recall_handle`.
+
+        A Deferred of the message's unique id; fails with `MQClientError` for a handle that is none, `BrokerError` when the broker
+        does not recall it.
+        """
+        return Deferred.fromCoroutine(self._recall(topic, handle))
+
+    async def _recall(self, topic: str, handle: str) -> str:
+        broker_name = parse_recall_handle(handle).broker_name
+        wire_topic = self.config.with_namespace(topic)
+        address = self.instance.routes.master_address(broker_name)
+        if address is None:
+            await self._sender.find(wire_topic)
+            address = self.instance.routes.master_address(broker_name)
+        if address is None:
+            raise MQClientError(f"no master of broker {broker_name} is known")
+        header = RecallMessageRequestHeader(
+            producer_group=self.group,
+            topic=wire_topic,
+            recall_handle=handle,
+            broker_name=broker_name,
+        )
+        return await self.instance.api.recall_message(address, header)
+
+    # ----------------------------------------------------------------- hooks and queues
+
+    def add_send_hook(self, hook: ISendHook) -> None:
+        """Have a hook see every try of every send from now on."""
+        self._sender.hooks.append(hook)
+
+    def add_forbidden_hook(self, hook: ForbiddenHook) -> None:
+        """Have a hook decide, by raising `MQClientError`, whether a message may be sent."""
+        self._sender.forbidden_hooks.append(hook)
+
+    def publish_queues(self, topic: str) -> Deferred[list[MessageQueue]]:
+        """The queues of a topic that may be sent to."""
+
+        async def look() -> list[MessageQueue]:
+            info = await self._sender.find(self.config.with_namespace(topic))
+            return [
+                MessageQueue(topic=topic, broker_name=item.broker_name, queue_id=item.queue_id)
+                for item in info.queues
+            ]
+
+        return Deferred.fromCoroutine(look())
+
+    def publish_topics(self) -> Iterable[str]:
+        """See `IProducerRole.publish_topics`."""
+        return [self.config.with_namespace(topic) for topic in self._topics]
+
+    # ----------------------------------------------------------------- avoided brokers
+
+    def _probe(self) -> Deferred[None]:
+        strategy, instance = self._sender.strategy, self.instance
+        probing = []
+        for name in strategy.due_for_probe(self.config.detect_interval / 1000):
+            address = instance.routes.master_address(name)
+            if address is None:
+                strategy.probed(name, None)
+                continue
+            topic = next(
+                (t for t, info in instance.routes.publish.items() if name in info.brokers), ""
+            )
+            queue = MessageQueue(topic=topic, broker_name=name, queue_id=0)
+            asked: Deferred[Any] = instance.api.max_offset(
+                address, queue, self.config.detect_timeout
+            )
+            # Any answer, also one that refuses, tells that the broker is there; a time-out does not.
+            asked.addCallbacks(
+                lambda _, n=name: strategy.probed(n, True),
+                lambda _, n=name: strategy.probed(n, False),
+            )
+            probing.append(asked)
+        return gatherResults(probing).addCallback(lambda _: None)
+
+
+def _fixed(queue: MessageQueue) -> QueueChoice:
+    return lambda info: queue
+
+
+def _hash_index(key: str, count: int) -> int:
+    # The official remainder has the sign of the hash, and is made positive then.
+    return abs(java_hash(key)) % count
+
+
+def _threads_of(reactor: Any) -> Callable[..., Deferred[Any]] | None:
+    if not IReactorThreads.providedBy(reactor):
+        return None
+
+    def offload(function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
+        return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
+
+    return offload
