@@ -18,8 +18,8 @@ from txrocketmq.client.consumer.allocation import (
     AllocateMachineRoomNearby,
     sorted_client_ids,
 )
+from txrocketmq.client.interfaces import IAllocateStrategy
 from txrocketmq.errors import MQClientError
-from txrocketmq.interfaces import IAllocateStrategy
 from txrocketmq.model.message import MessageQueue
 
 DATA = Path(__file__).parent.parent / "data" / "consumer" / "allocation.json"

@@ -17,8 +17,8 @@ from txrocketmq.client.consumer.offsets import (
     decode_offsets,
     encode_offsets,
 )
+from txrocketmq.client.interfaces import IOffsetStore
 from txrocketmq.errors import BodyError, BrokerError
-from txrocketmq.interfaces import IOffsetStore
 from txrocketmq.model.message import MessageQueue
 from txrocketmq.testing.disk import MemoryDisk
 from txrocketmq.testing.pools import ImmediatePool, ManualPool

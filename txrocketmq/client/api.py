@@ -201,11 +201,8 @@ class ClientApi:
             b"",
             timeout_ms,
         )
-        return asked.addCallback(
-            lambda answer: (
-                decode_body(GetConsumerListByGroupResponseBody, answer.body).consumer_id_list
-            )
-        )
+        kind = GetConsumerListByGroupResponseBody
+        return asked.addCallback(lambda answer: decode_body(kind, answer.body).consumer_id_list)
 
     def check_client_config(
         self,

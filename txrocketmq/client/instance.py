@@ -22,6 +22,7 @@ from txrocketmq.client.api import ClientApi
 from txrocketmq.client.config import ClientConfig, check_name_servers
 from txrocketmq.client.heartbeats import Heartbeats
 from txrocketmq.client.hooks import ExtraFields
+from txrocketmq.client.interfaces import IConsumerRole, IProducerRole
 from txrocketmq.client.name_servers import NameServers, Resolver, resolver_of
 from txrocketmq.client.periodic import Periodic
 from txrocketmq.client.replies import PendingReplies
@@ -29,7 +30,7 @@ from txrocketmq.client.requests import OPERATIONS, ClientRequests
 from txrocketmq.client.results import FoundBroker
 from txrocketmq.client.routes import RouteTable
 from txrocketmq.errors import BrokerError, MQClientError, NoRouteError, RocketMQError
-from txrocketmq.interfaces import IConnection, IConnectionListener, IConsumerRole, IProducerRole
+from txrocketmq.interfaces import IConnection, IConnectionListener
 from txrocketmq.model.heartbeat import ConsumerData, ProducerData
 from txrocketmq.model.message import MessageQueue
 from txrocketmq.model.names import MASTER_ID

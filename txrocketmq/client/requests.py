@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from txrocketmq.client.interfaces import IConsumerRole
 from txrocketmq.codec.bodies.admin import ConsumeMessageDirectlyResult
 from txrocketmq.codec.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
 from txrocketmq.codec.bodies.wire import decode_body, encode_body
@@ -28,7 +29,6 @@ from txrocketmq.codec.headers import (
 )
 from txrocketmq.codec.record import decode_record
 from txrocketmq.errors import RecordError, ResponseError
-from txrocketmq.interfaces import IConsumerRole
 from txrocketmq.model import properties as props
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.message import Host, MessageExt

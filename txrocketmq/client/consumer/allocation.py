@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from txrocketmq.client.interfaces import IAllocateStrategy
 from txrocketmq.errors import MQClientError
-from txrocketmq.interfaces import IAllocateStrategy
 from txrocketmq.model.message import MessageQueue
 
 log = Logger()

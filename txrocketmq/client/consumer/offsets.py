@@ -23,10 +23,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from txrocketmq.client.interfaces import IOffsetStore
 from txrocketmq.codec.bodies import OffsetSerializeWrapper
 from txrocketmq.codec.bodies.wire import decode_body
 from txrocketmq.errors import BodyError
-from txrocketmq.interfaces import IBlockingPool, IDisk, IOffsetStore
+from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.model.message import MessageQueue
 
 log = Logger()

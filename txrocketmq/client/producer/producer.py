@@ -20,6 +20,7 @@ from zope.interface import implementer
 from txrocketmq.client.config import ClientConfig
 from txrocketmq.client.hooks import ForbiddenHook
 from txrocketmq.client.instance import ClientInstance, shared_instance
+from txrocketmq.client.interfaces import IProducerRole, ISendHook
 from txrocketmq.client.periodic import Periodic
 from txrocketmq.client.producer.accumulator import Accumulator
 from txrocketmq.client.producer.config import ProducerConfig
@@ -41,7 +42,6 @@ from txrocketmq.client.results import SendResult, TransactionSendResult
 from txrocketmq.client.routes import PublishInfo
 from txrocketmq.codec.headers import CheckTransactionStateRequestHeader, RecallMessageRequestHeader
 from txrocketmq.errors import MQClientError, RocketMQError
-from txrocketmq.interfaces import IProducerRole, ISendHook
 from txrocketmq.model import properties as props
 from txrocketmq.model.javahash import java_hash
 from txrocketmq.model.message import Message, MessageExt, MessageQueue

@@ -23,6 +23,7 @@ from twisted.python.failure import Failure
 
 from txrocketmq.client.hooks import ForbiddenHook, SendContext, call_hooks
 from txrocketmq.client.instance import ClientInstance
+from txrocketmq.client.interfaces import ISendHook
 from txrocketmq.client.latency import FaultStrategy
 from txrocketmq.client.producer.config import ProducerConfig
 from txrocketmq.client.producer.outgoing import (
@@ -45,7 +46,6 @@ from txrocketmq.errors import (
     RemotingError,
     RemotingTimeoutError,
 )
-from txrocketmq.interfaces import ISendHook
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.message import Message, MessageQueue
 from txrocketmq.model.names import vip_address
