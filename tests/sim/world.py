@@ -28,6 +28,7 @@ from txrocketmq.model.flags import TRANSACTION_PREPARED_TYPE
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.store.message_store import MessageStore
+from txrocketmq.store.recover import RecoveryLimits
 from txrocketmq.store.results import GetMessageResult, GetMessageStatus, PutMessageResult
 from txrocketmq.store.results import PutMessageStatus as Put
 from txrocketmq.testing.pools import SimulatedPool
@@ -42,7 +43,12 @@ FOREVER = 2**63 - 1
 FULL = 1 << 50
 
 #: What an append may answer when it does not append.
-REFUSALS = {Put.SERVICE_NOT_AVAILABLE, Put.CREATE_MAPPED_FILE_FAILED, Put.OS_PAGE_CACHE_BUSY}
+REFUSALS = {
+    Put.SERVICE_NOT_AVAILABLE,
+    Put.CREATE_MAPPED_FILE_FAILED,
+    Put.OS_PAGE_CACHE_BUSY,
+    Put.QUEUE_RECOVERING,
+}
 #: How long the store may take to accept messages again once all is well, in seconds.
 HEAL_S = 10
 
@@ -60,6 +66,17 @@ FIRST_ACTIONS = {
     "fill_disk": 1,
     "fail_sync": 1,
     "hang": 1,
+}
+
+#: What happens while a start is still being completed.
+EARLY_ACTIONS = {
+    "put": 40,
+    "put_batch": 5,
+    "work": 30,
+    "tick": 10,
+    "write_back": 4,
+    "read": 20,
+    "query": 5,
 }
 
 
@@ -99,6 +116,8 @@ class World:
         **keys: object,
     ) -> None:
         self.rng = rng = Random(seed)
+        # What was added later decides by its own dice, so that older seeds keep their schedules as far as they can.
+        self._dice = Random(f"recovery {seed}")
         self.disk = SimulatedDisk(Random(rng.random()))
         self.model = Model()
         self.history: list[str] = []
@@ -154,6 +173,7 @@ class World:
 
     def _one_life(self) -> None:
         try:
+            self._lose_queues()
             if self.rng.random() < 0.35:
                 self._arm(self.rng.choice((10, 60, 400)))
             if not self._open():
@@ -180,6 +200,14 @@ class World:
         self._ended()
         require(self._open(), "a healthy disk opens")
         self._check_recovered()
+
+    def _lose_queues(self) -> None:
+        """Somebody deletes all consume queues while the store is closed."""
+        if self._dice.random() < 0.15 and self.disk.exists(f"{ROOT}/consumequeue"):
+            self._note("all queues are lost")
+            self.disk.faults = Faults()
+            self.disk.rmtree(f"{ROOT}/consumequeue")
+            self.disk.sync_directory(ROOT)
 
     def _arm(self, operations: int) -> None:
         kind = self.rng.choice(("power", "power", "kill"))
@@ -236,10 +264,13 @@ class World:
             queue_pool=queues,
             memory_bytes=1 << 30,
             window_bytes=self._window_bytes,
+            limits=self._limits(),
         )
-        failures: list[Failure] = []
-        store.load().addErrback(failures.append)
+        ended: list[Any] = []
+        store.load().addBoth(ended.append)
+        self._work_until(lambda: bool(ended), "a start ends")
         self._check_alive()
+        failures = [outcome for outcome in ended if isinstance(outcome, Failure)]
         if failures:
             failing = self.disk.faults.sync_eio > 0
             require(failing, f"the store opens, but: {failures[0].getTraceback()}")
@@ -251,6 +282,18 @@ class World:
         self.disk.faults.sync_eio = self._own_faults.sync_eio
         store.start()
         return True
+
+    def _limits(self) -> RecoveryLimits:
+        """How much of a recovery is done before the store opens: all, or next to nothing."""
+        dice = self._dice
+        if dice.random() < 0.4:
+            return RecoveryLimits()
+        return RecoveryLimits(
+            checked_bytes=dice.choice((0, PAGE_BYTES, 1 << 20)),
+            halving_bytes=dice.choice((200, 2000, PAGE_BYTES)),
+            foreground_bytes=dice.choice((0, 500, 8000)),
+            index_bytes=dice.choice((0, 500, 8000)),
+        )
 
     def _check_alive(self) -> None:
         """A crash inside of a coroutine or a callback does not come out by itself."""
@@ -273,28 +316,51 @@ class World:
         require(end in (last, -(-last // file_size) * file_size), f"end {end} is behind {last}")
         require(store.min_physical_offset() == 0, "the log begins where it did")
         require(store.dispatch_behind_bytes == 0, "everything is derived")
+        require(store.flushed_offset() == end, "what recovery shows is on the device")
         for sent in model.log:
             record = store.look_message_bytes(sent.physical_offset, sent.size)
             require(record is not None, f"{sent} is in the log")
             assert record is not None
             self._compare([sent], record)
+        model.safe(end)
+        for key, shown in model.shown.items():
+            left = len(model.queue(key))
+            require(left >= shown, f"{key}: {shown} shown, {left} left")
+        model.shown = {key: len(model.queue(key)) for key in model.queue_keys()}
+        self._kept_all = True
+        self._complete_recovery()
         self._check_queues()
         if self.disk.capacity_bytes == FULL:
             self._work_until(lambda: not store.index.waiting, "the index finds its place")
             self._check_index()
-        require(store.flushed_offset() == end, "what recovery shows is on the device")
-        model.safe(store.flushed_offset())
-        model.shown = {key: len(model.queue(key)) for key in model.queue_keys()}
-        self._kept_all = True
         self._check_alive()
+
+    def _complete_recovery(self) -> None:
+        """Let queues and index be completed, with sends and reads meanwhile, and perhaps a crash."""
+        store, dice = self.store, self._dice
+        if not store.recovery_figures():
+            return
+        self._note(f"goes on beside: {store.recovery_figures()}")
+        if dice.random() < 0.3 and not self._is_last:
+            kind, number = dice.choice(("power", "kill")), dice.randrange(60)
+            self._note(f"{kind} in {number} operations")
+            self.disk.arm(number, kind)
+        for _ in range(dice.choice((0, 3, 20))):
+            self._act(EARLY_ACTIONS, dice)
+        self._work_until(
+            lambda: self.disk.capacity_bytes != FULL or not store.recovery_figures(),
+            "recovery ends",
+        )
+        if store.recovery_figures():
+            self.disk.capacity_bytes = FULL
+            self._work_until(lambda: not store.recovery_figures(), "recovery ends")
+        self._work_until(lambda: not store.reput.waiting, "messages are shown")
 
     def _check_queues(self) -> None:
         store, model = self.store, self.model
         keys = set(model.queue_keys())
         for key in sorted({*store.queues(), *keys}):
             messages = model.queue(key)
-            shown = model.shown.get(key, 0)
-            require(len(messages) >= shown, f"{key}: {shown} shown, {len(messages)} left")
             require(store.min_offset(*key) == 0, f"{key} begins at 0")
             found = store.max_offset(*key)
             require(found == len(messages), f"{key} ends at {found}, not {len(messages)}")
@@ -372,8 +438,9 @@ class World:
 
     # ------------------------------------------------------------------ life
 
-    def _act(self) -> None:
-        name = self.rng.choices(list(self._actions), list(self._actions.values()))[0]
+    def _act(self, actions: Mapping[str, int] | None = None, rng: Random | None = None) -> None:
+        actions, rng = actions or self._actions, rng or self.rng
+        name = rng.choices(list(actions), list(actions.values()))[0]
         getattr(self, f"_do_{name}")()
         self._check_alive()
         self._check_errors()
@@ -438,9 +505,14 @@ class World:
 
     def _appended(self, outcome: Any, records: list[MessageRecord], wait: bool) -> None:
         """Note in the model what was appended, then wait for the answer."""
+        unknown = self.store.recovering(records[0].topic, records[0].queue_id) is not None
         if isinstance(outcome, PutMessageResult) and outcome.status is not Put.PUT_OK:
             require(outcome.status in REFUSALS, f"a refusal says why: {outcome}")
+            require(
+                unknown or outcome.status is not Put.QUEUE_RECOVERING, "known queues are served"
+            )
             return
+        require(not unknown, f"{records[0]} was taken before its queue was known")
         sizes = [record_size(record) for record in records]
         position = self.store.max_physical_offset() - sum(sizes)
         sent = []
@@ -514,6 +586,15 @@ class World:
             return
         key = self.rng.choice(keys)
         messages = model.queue(key)
+        if store.recovering(*key) is not None:
+            offset = self._dice.randrange(len(messages) + 1)
+            waits = self._await(store.get_message(*key, offset, 32, 1 << 20, None))
+            require(
+                (waits.status, waits.next_begin_offset)
+                == (GetMessageStatus.OFFSET_OVERFLOW_ONE, offset),
+                f"a pull of an unknown queue waits: {waits}",
+            )
+            return
         shown = store.max_offset(*key)
         require(shown <= len(messages), f"{key} shows {shown} of {len(messages)}")
         if self.config.flush_disk_type == "SYNC_FLUSH" and not self.config.read_un_committed:
@@ -530,6 +611,8 @@ class World:
         """What can be read can be found, unless the index waits for room."""
         key = self.rng.choice((*self.model.queue_keys(), None))
         if key is None or not self.store.max_offset(*key):
+            return
+        if self.store.recovering(*key) is not None:
             return
         sent = self.model.queue(key)[self.store.max_offset(*key) - 1]
         result = self.store.query_message(sent.topic, sent.keys[0], 64, 0, FOREVER)

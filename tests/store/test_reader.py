@@ -261,6 +261,7 @@ def reopened_with_pool(count: int) -> tuple[MessageStore, MemoryDisk, ManualPool
         small_config(), disk, Clock(), pool=immediate, flush_pool=immediate, read_pool=pool
     )
     store.load()
+    pool.run()
     store.start()
     return store, disk, pool
 

@@ -221,6 +221,12 @@ class ConsumeQueue:
                 low = solid + 1
         return low
 
+    def index_before(self, cache: BlockCache, physical_offset: int) -> int:
+        """The logical offset of the newest message whose record begins before a log offset; -1 or less when there is none."""
+        first = self.units.first_index
+        low = self._first_index_where(cache, first, lambda unit: unit[0] >= physical_offset)
+        return low - 1
+
     def cut_beyond(self, disk: IDisk, cache: BlockCache, physical_offset: int) -> bool:
         """Drop the units of messages at or beyond a log offset (start-up only); whether there were any.
 

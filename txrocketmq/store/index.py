@@ -70,6 +70,7 @@ class IndexService:
         self._failed = False
         self._retry_at_ms = 0
         self._blocking = True
+        self._resuming = True
         self._mapped_for_query: deque[IndexFile] = deque()
         self._hasher = KeyHasher()
         self.files: list[IndexFile] = []
@@ -178,6 +179,10 @@ class IndexService:
         """Recovery is over: from now on files and blocks are made in the pool."""
         self._blocking = False
 
+    def caught_up(self) -> None:
+        """The index holds all that is in the log: what comes now is new."""
+        self._resuming = False
+
     @property
     def waiting(self) -> int:
         """Entries that have no place yet, and cannot be found."""
@@ -229,7 +234,7 @@ class IndexService:
         """
         put = self._put
         if physical_offset <= self.end_offset:
-            if physical_offset != self._resumed_offset or not self._blocking:
+            if physical_offset != self._resumed_offset or not self._resuming:
                 return
             put = self._put_missing
         self.end_offset = physical_offset

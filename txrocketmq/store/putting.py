@@ -26,6 +26,7 @@ from txrocketmq.store.batchqueue import MAX_BATCH_MESSAGES
 from txrocketmq.store.catchup import QueueRebuild
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.flush import LogFlusher
+from txrocketmq.store.lightqueues import DISPATCH_NAME
 from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.store.refusals import WriteRefusals
 from txrocketmq.store.reput import NOT_IN_QUEUE, Dispatch, Extras, Reput
@@ -35,7 +36,9 @@ from txrocketmq.store.settling import settle
 _MAX_TOPIC_BYTES = 127
 _MAX_RETRY_TOPIC_BYTES = 255
 _PUT_OK = PutMessageStatus.PUT_OK
-_CRC_NAME = props.CRC32.encode()
+#: Properties that the store writes; a client's are dropped.
+_OWN = (props.CRC32, props.INNER_MULTI_QUEUE_OFFSET)
+_OWN_NAMES = tuple(name.encode() for name in _OWN)
 _SYNC_FLUSH = "SYNC_FLUSH"
 _SLAVE = "SLAVE"
 
@@ -94,6 +97,12 @@ class MessagePutter:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
         if sys_flag & INNER_BATCH_FLAG:
             return self._put_inner_batch(record)
+        light: list[str] | None = None
+        if self._config.enable_lmq and DISPATCH_NAME in record.properties:
+            wanted = self._with_light_offsets(record)
+            if isinstance(wanted, PutMessageResult):
+                return wanted
+            record, light = wanted
         queue = table.queues.get((topic, record.queue_id))
         if queue is None:
             if self._has_batch_queues(topic):
@@ -123,7 +132,7 @@ class MessagePutter:
             record.uniq_key,
             record.keys,
             self._reput.tag_hash(topic, record.tags_code, record.properties),
-            None,
+            Extras(light=self._reput.light.count(light)) if light else None,
         )
         if (
             self._config.flush_disk_type == _SYNC_FLUSH
@@ -133,6 +142,22 @@ class MessagePutter:
             return self._synced(result, (dispatch,), record.wait_store_msg_ok)
         self._reput.dispatch(*dispatch)
         return result
+
+    def _with_light_offsets(
+        self, record: MessageRecord
+    ) -> tuple[MessageRecord, list[str]] | PutMessageResult:
+        """The message with its places in light queues written down, and the names of these; or why it is refused."""
+        if self.rebuild is not None:
+            # Any queue that is derived just now may hold messages that are in them.
+            return PutMessageResult(PutMessageStatus.QUEUE_RECOVERING)
+        light = self._reput.light
+        names = light.wanted(record)
+        if isinstance(names, PutMessageStatus):
+            return PutMessageResult(names)
+        if not names:
+            return record, names
+        text = light.offsets_text(record, names)
+        return msgspec.structs.replace(record, properties=text), names
 
     def put_batch(self, record: MessageRecord) -> PutOutcome:
         """See `IMessageAppender`."""
@@ -159,10 +184,8 @@ class MessagePutter:
         except RecordError as error:
             self.log.info("a batch for {topic} is refused: {error}", topic=topic, error=error)
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        if _CRC_NAME in record.body:
-            items = [
-                (flag, body, without_property(text, props.CRC32)) for flag, body, text in items
-            ]
+        if any(name in record.body for name in _OWN_NAMES):
+            items = [(flag, body, _without_own(text)) for flag, body, text in items]
         first = queue.next_index if queue is not None else 0
         result = self._commit_log.append_batch(record, items, first)
         if result.status is not _PUT_OK:
@@ -261,6 +284,12 @@ def _topic_fits(topic: str) -> bool:
     if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
         limit = _MAX_RETRY_TOPIC_BYTES
     return len(topic.encode("utf-8", "replace")) <= limit
+
+
+def _without_own(text: bytes) -> bytes:
+    for name in _OWN:
+        text = without_property(text, name)
+    return text
 
 
 def _unknown(topic: str) -> None:

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from txrocketmq.codec.storefiles import BATCH_UNIT_BYTES, CQ_UNIT_BYTES
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.interfaces import IBlockingPool, IDisk
+from txrocketmq.model.names import is_lmq
 from txrocketmq.store.batchqueue import BatchConsumeQueue
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.consumequeue import ConsumeQueue
@@ -42,6 +43,7 @@ class QueueTable:
     """All consume queues of a store.
 
     :ivar queues: by ``(topic, queue id)``.
+    :ivar light_count: how many of them are light queues.
     :ivar dirty: queues with units that are not written yet; each says so itself too (``units.dirty``).
     :ivar failure: why the last flush failed, None when it did not.
     :ivar rebuilt_to_ms: while queues are derived again: store time that this has reached, beyond which the checkpoint may not go.
@@ -66,6 +68,7 @@ class QueueTable:
         self._resident_bytes = 0
         self._last_thorough_ms = 0
         self.queues: dict[tuple[str, int], AnyQueue] = {}
+        self.light_count = 0
         self.dirty: list[AnyQueue] = []
         self.cache = BlockCache(disk)
         self.failure: OSError | None = None
@@ -105,6 +108,7 @@ class QueueTable:
         if queue is None:
             make = self._new_batch_queue if batch else self._new_queue
             queue = self.queues[topic, queue_id] = make(topic, queue_id)
+            self.light_count += is_lmq(topic)
         return queue
 
     def replaced(self, topic: str, queue_id: int, *, batch: bool) -> AnyQueue:
@@ -131,6 +135,7 @@ class QueueTable:
                     queue = make(topic, int(name))
                     queue.load(self._disk, self.cache)
                     self.queues[topic, int(name)] = queue
+                    self.light_count += is_lmq(topic)
         self.log.info("opened {count} consume queues", count=len(self.queues))
 
     def max_physical_offset(self) -> int:
@@ -155,6 +160,7 @@ class QueueTable:
         gone = {key: queue for key, queue in self.queues.items() if key[0] in doomed}
         for key, queue in gone.items():
             del self.queues[key]
+            self.light_count -= is_lmq(key[0])
             self.cache.forget(queue.units.directory)
             self._resident_bytes -= self._resident.pop(queue.units, 0)
         self.dirty = [queue for queue in self.dirty if queue.topic not in doomed]
@@ -177,6 +183,7 @@ class QueueTable:
     def _forget_queue(self, topic: str, queue_id: int) -> AnyQueue | None:
         queue = self.queues.pop((topic, queue_id), None)
         if queue is not None:
+            self.light_count -= is_lmq(topic)
             self.cache.forget(queue.units.directory)
             self._resident_bytes -= self._resident.pop(queue.units, 0)
             self.dirty = [other for other in self.dirty if other is not queue]
@@ -190,6 +197,7 @@ class QueueTable:
     def destroy(self) -> None:
         """Delete all queues and their files (start-up only: the log is gone)."""
         self.queues.clear()
+        self.light_count = 0
         self.dirty.clear()
         for kind in ("consumequeue", "batchconsumequeue"):
             self._disk.rmtree(self._directory(kind))
@@ -301,16 +309,6 @@ class QueueTable:
         # Not the greatest one there was: after the clock was set back that would promise too much.
         if timestamp_ms:
             self._checkpoint.logics_msg_timestamp_ms = timestamp_ms
-
-    def flush_now(self) -> None:
-        """Write everything before returning (start-up only); OSError as the disk gives it."""
-        writes = [write for queue in self.dirty for write in queue.units.unwritten()]
-        write_units(self._disk, writes, True)
-        for queue in self.dirty:
-            queue.units.dirty = False
-            queue.units.mark_written(queue.units.end_index, 0)
-        self.dirty = []
-        self._settle(self._held_timestamp_ms())
 
     # ------------------------------------------------------------------ looking at all queues
 

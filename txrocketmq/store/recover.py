@@ -3,10 +3,14 @@
 Stands for ``DefaultMessageStore.recover`` and ``CommitLog.recoverNormally`` / ``recoverAbnormally``.
 
 The commit log is the truth, everything else is derived. After an orderly stop the newest record that a queue points at is
-looked at, and what follows it is derived. After a crash (the abort file is there) the log is read from the newest file
-whose first message is not younger than the checkpoint's time; queues are cut to that place and derived again. In both
-cases the log ends before the first bytes that are not a valid record, and is cut there; queues and index files that point
-beyond are cut too.
+looked at, and what follows it is derived. After a crash (the abort file is there) the log is read from a message that is not
+younger than the checkpoint's time; queues are cut to that place and derived again. The official broker begins with the newest
+file whose first message is that old; here halving finds the place within the file, which changes the work and not the result.
+In both cases the log ends before the first bytes that are not a valid record, and is cut there; queues and index files that
+point beyond are cut too.
+
+The broker opens its ports when this is done. What takes longer is left to `txrocketmq.store.catchup`: queues that are lost
+altogether, or that end long before the log is known to be whole (`LostQueues`); and the index.
 
 A bad end alone is cut. Valid records behind a bad one are damage in the middle, and the store does not open, with two
 exceptions: records older than the last good one are leftovers of an earlier cut (the official broker leaves them there); and
@@ -20,36 +24,68 @@ orderly stop.
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import nlargest
 from typing import NoReturn
 
 import attrs
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from txrocketmq.codec.record import RecordHead
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
-from txrocketmq.model import properties as props
-from txrocketmq.model.properties import parse_properties
+from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.store.checkpoint import RECOVERY_REWIND_MS, StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog, LogScan
+from txrocketmq.store.consumequeue import ConsumeQueue
 from txrocketmq.store.damage import find_record, looks_lost
 from txrocketmq.store.index import IndexService
-from txrocketmq.store.queuetable import QueueTable
+from txrocketmq.store.queuetable import AnyQueue, QueueTable
 from txrocketmq.store.reput import NOT_IN_QUEUE, Reput
-
-INDEX_CATCH_UP_BYTES = 1 << 30
-"""How much of the log is read to make an index that is missing altogether."""
+from txrocketmq.store.scanning import START_PIECE_BYTES, Progress, SlicedScan
 
 WRITE_EVERY_RECORDS = 200_000
 """How often queue units are written during recovery, which bounds the memory they take."""
 
-PROGRESS_EVERY_MS = 2000
-
 CHECKED_FILES = 3
 """Files before the one where reading begins that are looked at for damage, as officially."""
 
-CHECKED_BYTES = 64 * 1024 * 1024
-"""But no more than this: half a second."""
+KNOWN_QUEUES = 8
+"""So many queues, the ones with the newest messages, are asked for a place where a record surely begins."""
+
+QueueKey = tuple[str, int]
+
+
+@attrs.frozen
+class RecoveryLimits:
+    """How much is done before the ports open.
+
+    :ivar checked_bytes: of the log before the place where reading begins that are looked at for damage: a fifth of a second.
+    :ivar halving_bytes: as exactly the place is found where reading begins.
+    :ivar foreground_bytes: the most that is read only to derive queues; where it takes more, they are lost queues.
+    :ivar index_bytes: the most that is read only to complete the index.
+    """
+
+    checked_bytes: int = 64 << 20
+    halving_bytes: int = 4 << 20
+    foreground_bytes: int = 1 << 30
+    index_bytes: int = 4 << 20
+
+
+@attrs.frozen
+class LostQueues:
+    """Queues that are derived while the broker serves.
+
+    :ivar begin: the first record of the log that one of them may lack.
+    :ivar queues: which ones; None for all.
+    """
+
+    begin: int
+    queues: frozenset[QueueKey] | None
+
+    def covers(self, key: QueueKey) -> bool:
+        """Whether this is one of them."""
+        return self.queues is None or key in self.queues
 
 
 @attrs.frozen
@@ -64,6 +100,7 @@ class Recovery:
         was written there.
     :ivar damage: what was found at the end, None when nothing was written there.
     :ivar queues_cut: queues that pointed beyond the end.
+    :ivar lost: queues that are left to be derived.
     """
 
     clean: bool
@@ -73,6 +110,7 @@ class Recovery:
     cut_bytes: int
     damage: str | None
     queues_cut: int
+    lost: LostQueues | None = None
 
     @property
     def has_cut(self) -> bool:
@@ -81,21 +119,34 @@ class Recovery:
 
 
 class Recoverer:
-    """Brings log, queues and index into agreement; everything blocks, nothing else runs meanwhile."""
+    """Brings log and queues into agreement. Nobody else touches them meanwhile; the reactor is kept for no longer than a piece
+    of the log takes to look at.
+
+    :param pool: reads the log.
+    """
 
     log = Logger()
 
     def __init__(
         self,
         config: MessageStoreConfig,
+        disk: IDisk,
+        pool: IBlockingPool,
         commit_log: CommitLog,
         queues: QueueTable,
         index: IndexService,
         checkpoint: StoreCheckpoint,
         reput: Reput,
         now_ms: Callable[[], int],
+        limits: RecoveryLimits,
     ) -> None:
         self._config = config
+        self._disk = disk
+        self._pool = pool
+        self._limits = limits
+        self._cancelled = False
+        #: Queues are complete up to here, as the last run says.
+        self._promised = 0
         self._commit_log = commit_log
         self._queues = queues
         self._index = index
@@ -104,10 +155,15 @@ class Recoverer:
         self._now_ms = now_ms
         self._last_timestamp_ms = 0
 
-    def run(self, clean: bool) -> Recovery:
+    def cancel(self) -> None:
+        """Give up at the next piece."""
+        self._cancelled = True
+
+    async def run(self, clean: bool) -> Recovery:
         """Recover; the log is cut, but not yet opened for appending.
 
         :param clean: the abort file was absent.
+        :raises StoreError: the log is damaged, or `cancel` was called.
         """
         commit_log = self._commit_log
         if not commit_log.queue.files:
@@ -116,45 +172,98 @@ class Recoverer:
                 self._queues.destroy()
             self._index.cut_beyond(0)
             return Recovery(clean, 0, 0, 0, 0, None, 0)
-        start = self._clean_start() if clean else self._crash_start()
-        start = self._check_before(start)
+        start, lost = self._clean_start() if clean else await self._crash_start()
+        start, lost = await self._check_before(start, lost)
         if not clean:
-            cut = self._queues.cut_beyond(start)
+            begin = start if lost is None or lost.queues is not None else lost.begin
+            cut = self._queues.cut_beyond(begin)
             self.log.info(
-                "last stop was not orderly: reading the log from {start}, {cut} queues are derived again from there",
+                "last stop was not orderly: reading the log from {start}, {cut} queues are derived again from {begin}",
                 start=start,
                 cut=cut,
+                begin=begin,
             )
-        scan, records = self._read(start)
-        self._check_beyond(clean, scan)
-        return self._settle(clean, start, scan, records)
+        begin = start if lost is None else lost.begin
+        if lost is not None or begin < self._promised:
+            self._hold_checkpoint(begin, lost)
+        scan, records = await self._read(start, lost)
+        await self._check_beyond(clean, scan)
+        return await self._settle(clean, start, scan, records, lost)
+
+    def _hold_checkpoint(self, begin: int, lost: LostQueues | None) -> None:
+        """Let the checkpoint promise nothing that is still to be derived: this start may be cut short."""
+        first_ms = 0
+        if begin > self._commit_log.min_offset:
+            first_ms = self._first_timestamp(begin)
+        if lost is not None:
+            self._queues.rebuilt_to_ms = first_ms
+        checkpoint = self._checkpoint
+        checkpoint.logics_msg_timestamp_ms = min(checkpoint.logics_msg_timestamp_ms, first_ms)
+        checkpoint.save_now()
 
     # ------------------------------------------------------------------ where to begin
 
-    def _crash_start(self) -> int:
-        """The first byte of the newest file whose first message is safely older than the checkpoint."""
-        config, checkpoint = self._config, self._checkpoint
-        limit = checkpoint.min_timestamp_ms
-        if config.message_index_enable and config.message_index_safe:
-            limit = min(limit, checkpoint.index_msg_timestamp_ms)
-        files = self._commit_log.queue.files
-        start = files[0].base_offset
-        for file in reversed(files):
-            first = self._first_timestamp(file.base_offset)
-            if 0 < first <= limit:
-                start = file.base_offset
-                break
-        return min(start, self._index_start(start))
+    async def _crash_start(self) -> tuple[int, LostQueues | None]:
+        """A message that is safely older than the checkpoint; the queues may have to be derived from an earlier one on."""
+        checkpoint, queue = self._checkpoint, self._commit_log.queue
+        derive = self._promised = await self._newest_before(checkpoint.min_timestamp_ms)
+        if self._queues.max_physical_offset() <= queue.min_offset:
+            derive = queue.min_offset
+        prove = await self._newest_before(
+            max(checkpoint.physic_msg_timestamp_ms - RECOVERY_REWIND_MS, 0)
+        )
+        if prove - derive <= self._limits.foreground_bytes:
+            return min(prove, derive), None
+        return prove, LostQueues(derive, None)
 
-    def _index_start(self, otherwise: int) -> int:
-        """The file from which the index can be made whole; not farther back than `INDEX_CATCH_UP_BYTES`."""
-        if not self._config.message_index_enable:
-            return otherwise
-        oldest = self._commit_log.max_offset - INDEX_CATCH_UP_BYTES
-        for file in self._commit_log.queue.files:
-            if file.end_offset > self._index.end_offset and file.base_offset >= oldest:
-                return file.base_offset
-        return otherwise
+    async def _newest_before(self, limit_ms: int) -> int:
+        """The newest message that surely is not younger than this, or one before it; the first one of all where none is."""
+        files = self._commit_log.queue.files
+        for file in reversed(files):
+            if 0 < self._first_timestamp(file.base_offset) <= limit_ms:
+                return await self._halve(file.base_offset, file.end_offset, limit_ms)
+        return files[0].base_offset
+
+    async def _halve(self, low: int, high: int, limit_ms: int) -> int:
+        """As `_newest_before`, within a file whose first message is old enough."""
+        first = low
+        while high - low > self._limits.halving_bytes:
+            self._check_cancelled()
+            middle = (low + high) // 2
+            found = await self._find_record(middle)
+            if found is None or found[0] >= high or found[1].store_timestamp > limit_ms:
+                high = middle
+            else:
+                low = found[0]
+        # What is found within a file may be a part of somebody's message: a queue knows better.
+        return self._known_record(low, first)
+
+    def _known_record(self, offset: int, otherwise: int) -> int:
+        """The newest record at or before an offset that some queue points at; not before ``otherwise``."""
+        table = self._queues
+        best = otherwise
+        for queue in nlargest(
+            KNOWN_QUEUES, table.queues.values(), key=lambda queue: queue.max_physical_offset
+        ):
+            if not isinstance(queue, ConsumeQueue):
+                continue
+            index = queue.index_before(table.cache, offset + 1)
+            unit = queue.unit(table.cache, index)
+            if unit is not None and best < unit[0] <= offset and self._is_whole(queue, index, unit):
+                best = unit[0]
+        return best
+
+    def _is_whole(self, queue: AnyQueue, index: int, unit: tuple[int, int, int]) -> bool:
+        """Whether a unit's record is there, and says itself that it belongs to it."""
+        for offset, head in self._scan(unit[0]):
+            return (offset, head.total_size, head.topic, head.queue_id, head.queue_offset) == (
+                unit[0],
+                unit[1],
+                queue.topic,
+                queue.queue_id,
+                index,
+            )
+        return False
 
     def _first_timestamp(self, base_offset: int) -> int:
         """Store time of a file's first message, 0 when there is no valid one."""
@@ -163,30 +272,25 @@ class Recoverer:
             return head.store_timestamp if offset == base_offset else 0
         return 0
 
-    def _clean_start(self) -> int:
+    def _clean_start(self) -> tuple[int, LostQueues | None]:
         """The newest record that a queue points at, or an earlier place where that one is not as it should be."""
         commit_log = self._commit_log
         newest = self._queues.max_physical_offset()
+        self._promised = max(newest, commit_log.max_offset)
         start = self._newest_dispatched(newest)
-        if start is None:
-            # Records are missing, or no queue has any: begin with the file where that happened.
-            file = commit_log.queue.find(max(newest - 1, commit_log.min_offset))
-            files = commit_log.queue.files
-            start = file.base_offset if file is not None else files[-1].base_offset
-            if newest < commit_log.min_offset:
-                start = commit_log.min_offset
-        elif self._is_indexed(start):
-            return start
-        return min(start, self._index_start(start))
-
-    def _is_indexed(self, offset: int) -> bool:
-        """Whether the index holds the record at an offset, or has no reason to."""
-        if offset <= self._index.end_offset:
-            return True
-        for _, head in self._scan(offset):
-            found = parse_properties(head.properties)
-            return not (found.get(props.UNIQ_KEY) or found.get(props.KEYS))
-        return False
+        if start is not None:
+            self._promised = start
+            return start, None
+        files = commit_log.queue.files
+        if newest < commit_log.min_offset:
+            # No queue has any message.
+            begin, last = commit_log.min_offset, files[-1].base_offset
+            if last - begin <= self._limits.foreground_bytes:
+                return begin, None
+            return last, LostQueues(begin, None)
+        # Records are missing: begin with the file where that happened.
+        file = commit_log.queue.find(max(newest - 1, commit_log.min_offset))
+        return (file or files[-1]).base_offset, None
 
     def _newest_dispatched(self, newest: int) -> int | None:
         """The record that ends at ``newest``, None unless it is whole."""
@@ -204,36 +308,44 @@ class Recoverer:
 
     # ------------------------------------------------------------------ damage
 
-    def _check_before(self, start: int) -> int:
+    async def _check_before(
+        self, start: int, lost: LostQueues | None
+    ) -> tuple[int, LostQueues | None]:
         """Look at the newest records before those that are read anyway: nobody else would notice damage there.
 
-        Where reading has to begin: earlier than ``start`` when the queue of one of these records lacks it.
+        Where reading has to begin, and what is lost: more than before when the queue of one of these records lacks it.
 
         :raises StoreError: one of them is bad.
         """
         queue = self._commit_log.queue
         files = [file for file in queue.files if file.base_offset < start][-CHECKED_FILES:]
         if not files or start > queue.max_offset:
-            return start
+            return start, lost
         begin = files[0].base_offset
-        if start - begin > CHECKED_BYTES:
-            found = find_record(queue, start - CHECKED_BYTES)
-            begin = start if found is None else found[0]
-        scan = self._scan(begin)
+        if start - begin > self._limits.checked_bytes:
+            begin = self._known_record(start - self._limits.checked_bytes, begin)
+            if start - begin > 2 * self._limits.checked_bytes:
+                found = await self._find_record(start - self._limits.checked_bytes)
+                begin = start if found is None else found[0]
+        scan = self._sliced_scan(begin, start)
         earliest = start
-        for offset, head in scan:
-            if offset >= start:
-                return earliest
-            if self._lacks(head):
-                end = self._queues.queues[head.topic, head.queue_id].max_physical_offset
-                # A record's end, and so the start of another one.
-                if end < earliest:
-                    self._say_what_lacks(head)
-                    earliest = max(end, queue.min_offset)
+        lacking: set[QueueKey] = set()
+        while not scan.is_done:
+            self._check_cancelled()
+            for _, head in await scan.piece(START_PIECE_BYTES):
+                if lost is None and self._lacks(head):
+                    end = self._queues.queues[head.topic, head.queue_id].max_physical_offset
+                    # A record's end, and so the start of another one.
+                    if (head.topic, head.queue_id) not in lacking:
+                        self._say_what_lacks(head)
+                        lacking.add((head.topic, head.queue_id))
+                    earliest = min(earliest, max(end, queue.min_offset))
         if scan.offset < start:
-            found = find_record(queue, scan.offset)
+            found = await self._find_record(scan.offset)
             self._refuse(scan, start if found is None else found[0])
-        return earliest
+        if start - earliest <= self._limits.foreground_bytes:
+            return earliest, lost
+        return start, LostQueues(earliest, frozenset(lacking))
 
     def _lacks(self, head: RecordHead) -> bool:
         """Whether a queue ends before a message that the log holds. One that is not there may have been deleted."""
@@ -255,13 +367,13 @@ class Recoverer:
             offset=head.physical_offset,
         )
 
-    def _check_beyond(self, clean: bool, scan: LogScan) -> None:
+    async def _check_beyond(self, clean: bool, scan: LogScan) -> None:
         """Tell a bad end from a bad middle.
 
         :raises StoreError: good records lie behind the bad one.
         """
         queue = self._commit_log.queue
-        found = find_record(queue, scan.offset)
+        found = await self._find_record(scan.offset)
         if found is None:
             return
         offset, head = found
@@ -272,7 +384,7 @@ class Recoverer:
             not clean
             and head.store_timestamp
             >= self._checkpoint.physic_msg_timestamp_ms - RECOVERY_REWIND_MS
-            and looks_lost(queue, scan.offset, offset)
+            and await self._pool.submit(looks_lost, queue, scan.offset, offset)
         ):
             reason = "what was written between did not reach the device"
         else:
@@ -293,41 +405,52 @@ class Recoverer:
 
     # ------------------------------------------------------------------ reading
 
+    def _find_record(self, offset: int) -> Deferred[tuple[int, RecordHead] | None]:
+        checks = self._commit_log.crc_checks(self._config.check_crc_on_recover)
+        return self._pool.submit(find_record, self._commit_log.queue, offset, checks)
+
     def _scan(self, offset: int) -> LogScan:
         return self._commit_log.scan(offset, check_crc=self._config.check_crc_on_recover)
 
-    def _read(self, start: int) -> tuple[LogScan, int]:
-        """Derive queues and index from the log's records until there are no more valid ones."""
-        scan = self._scan(start)
-        dispatch = self._reput.dispatch_head
-        records = 0
-        report_at = self._now_ms() + PROGRESS_EVERY_MS
-        for offset, head in scan:
-            dispatch(offset, head)
-            self._last_timestamp_ms = head.store_timestamp
-            records += 1
-            if records % 1000 == 0 and self._now_ms() >= report_at:
-                report_at = self._now_ms() + PROGRESS_EVERY_MS
-                self.log.info(
-                    "recovery is at {offset}, {records} messages read",
-                    offset=offset,
-                    records=records,
-                )
-            if records % WRITE_EVERY_RECORDS == 0:
-                self._write_queues()
-        return scan, records
+    def _sliced_scan(self, offset: int, limit: int | None = None) -> SlicedScan:
+        return SlicedScan(
+            self._commit_log.queue,
+            self._disk,
+            self._pool,
+            offset,
+            check_crc=self._commit_log.crc_checks(self._config.check_crc_on_recover),
+            limit=limit,
+        )
 
-    def _write_queues(self) -> None:
-        try:
-            self._queues.flush_now()
-        except OSError as error:
-            # They stay in memory, and the timed flush tries again; sends are refused meanwhile.
-            self.log.error("consume queues cannot be written: {error}", error=error)
-            self._queues.failure = error
+    def _check_cancelled(self) -> None:
+        if self._cancelled:
+            raise StoreError("the start was given up while the store was recovering")
+
+    async def _read(self, start: int, lost: LostQueues | None) -> tuple[LogScan, int]:
+        """Derive queues from the log's records until there are no more valid ones."""
+        scan = self._sliced_scan(start)
+        dispatch = self._reput.dispatch_head
+        # The last file may be empty from anywhere on.
+        progress = Progress("recovery", start, self._commit_log.max_offset, self._now_ms)
+        records = written = 0
+        while not scan.is_done:
+            self._check_cancelled()
+            for offset, head in await scan.piece(START_PIECE_BYTES):
+                if lost is None or not lost.covers((head.topic, head.queue_id)):
+                    dispatch(offset, head)
+                self._last_timestamp_ms = head.store_timestamp
+                records += 1
+            progress.reached(scan.offset)
+            if records - written >= WRITE_EVERY_RECORDS:
+                written = records
+                await self._queues.flush()
+        return scan, records
 
     # ------------------------------------------------------------------ end
 
-    def _settle(self, clean: bool, start: int, scan: LogScan, records: int) -> Recovery:
+    async def _settle(
+        self, clean: bool, start: int, scan: LogScan, records: int, lost: LostQueues | None
+    ) -> Recovery:
         """Cut the log where the valid records end, and the queues with it.
 
         What lies behind is no damage: `_check_beyond` saw to that.
@@ -350,13 +473,15 @@ class Recoverer:
                 count=queues_cut,
                 end=end,
             )
-        if self._index.cut_beyond(end):
-            # It was full and on the device before the log it speaks of.
-            self._read(self._index_start(end))
+        # It may have been full and on the device before the log it speaks of.
+        self._index.cut_beyond(end)
+        if lost is not None:
+            queues.newest_timestamp_ms = self._last_timestamp_ms
         queues.correct_min(commit_log.min_offset)
         for queue in queues.queues.values():
             queue.next_index = queue.max_index
-        self._write_queues()
+        # Where they cannot be written they stay in memory, the timed flush tries again, and sends are refused meanwhile.
+        await queues.flush()
         self._reput.offset = end
         self.log.info(
             "recovered: log {begin} to {end}, {records} messages read from {start}",
@@ -365,4 +490,4 @@ class Recoverer:
             records=records,
             start=start,
         )
-        return Recovery(clean, start, end, records, doomed, scan.damage, queues_cut)
+        return Recovery(clean, start, end, records, doomed, scan.damage, queues_cut, lost)

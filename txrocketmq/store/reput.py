@@ -28,6 +28,7 @@ from txrocketmq.store.batchqueue import MAX_BATCH_MESSAGES, BatchConsumeQueue
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue
 from txrocketmq.store.index import IndexService
 from txrocketmq.store.indexfile import tag_index_hash
+from txrocketmq.store.lightqueues import LightQueues, LightUnits
 from txrocketmq.store.queuetable import AnyQueue, QueueTable
 from txrocketmq.store.results import PutMessageResult
 
@@ -45,7 +46,7 @@ class Extras(msgspec.Struct):
 
     messages: int = 1
     properties: dict[str, str] | None = None
-    light: Sequence[tuple[ConsumeQueue, int]] = ()
+    light: LightUnits = ()
 
 
 Dispatch = tuple[AnyQueue, int, int, int, int, int, int, str | None, str | None, int, Extras | None]
@@ -80,6 +81,7 @@ class Reput:
     :ivar offset: end of the last record that was dispatched.
     :ivar index_is_current: the index holds all that was dispatched; until then `txrocketmq.store.catchup` sees to it.
     :ivar listeners: told of each message once it can be read.
+    :ivar light: the store's light queues.
     """
 
     log = Logger()
@@ -95,6 +97,7 @@ class Reput:
         self._disk = disk
         self._queues = queues
         self._index = index
+        self.light = LightQueues(config, queues)
         self._pending: deque[Dispatch] = deque()
         self._tag_hashes: dict[tuple[str, int], int] = {}
         self._delays: list[int] = []
@@ -315,6 +318,8 @@ class Reput:
         if head.topic == SCHEDULE_TOPIC:
             code = self._delivery_time(found, head.store_timestamp, code)
         queue, queue_offset, extras = self._place(physical_offset, head, found)
+        if props.INNER_MULTI_QUEUE_OFFSET in found and extras is None:
+            extras = Extras(light=self.light.derived(head.topic, found))
         self.dispatch(
             queue,
             queue_offset,

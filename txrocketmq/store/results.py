@@ -29,6 +29,8 @@ class PutMessageStatus(IntEnum):
     WHEEL_TIMER_FLOW_CONTROL = 13
     WHEEL_TIMER_MSG_ILLEGAL = 14
     WHEEL_TIMER_NOT_ENABLE = 15
+    #: Not official: after a start the queue's next offset is not known yet.
+    QUEUE_RECOVERING = 100
 
 
 class GetMessageStatus(IntEnum):

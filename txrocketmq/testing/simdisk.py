@@ -570,11 +570,11 @@ class SimulatedDisk:
 
     def lock(self, path: str) -> _SimulatedLock:
         """See `IDisk`."""
-        held = self.lock_directory(path)
-        self.makedirs(os.path.dirname(path))
-        self.create(path, 0)
-        self._write(self._file(path), 0, b"lock")
-        return held
+        if path not in self.locked:
+            self.makedirs(os.path.dirname(path))
+            self.create(path, 0)
+            self._write(self._file(path), 0, b"lock")
+        return self.lock_directory(path)
 
     def lock_directory(self, path: str) -> _SimulatedLock:
         """See `IDisk`."""
