@@ -500,6 +500,21 @@ def _message_at(stage: Stage) -> None:
         stage.case.fields["offset"] = str(stage.put_again(message))
 
 
+def _topic_of_mode(stage: Stage) -> None:
+    stage.topic(loads(stage.case.asked.body)["topic"])
+
+
+def _request_modes(stage: Stage) -> None:
+    for topic, groups in stage.case.json["messageRequestModeMap"].items():
+        stage.topic(topic)
+        for mode in groups.values():
+            body = json.dumps(mode).encode()
+            assert (
+                stage.broker.connect().ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, body).code
+                == 0
+            )
+
+
 PREPARE: dict[RequestCode, Callable[[Stage], None]] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: _no_state,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _no_state,
@@ -540,6 +555,9 @@ PREPARE: dict[RequestCode, Callable[[Stage], None]] = {
     RequestCode.QUERY_CONSUME_QUEUE: _queue_entries,
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: _no_state,
     RequestCode.DELETE_EXPIRED_COMMITLOG: _no_state,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _topic_of_mode,
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _request_modes,
+    RequestCode.POP_ROLLBACK: _no_state,
     RequestCode.QUERY_MESSAGE: _messages,
     RequestCode.VIEW_MESSAGE_BY_ID: _message_at,
 }

@@ -26,6 +26,10 @@ def test_pulls_are_not_for_the_second_listener() -> None:
     assert {operation.code for operation in OPERATIONS if not operation.vip} == {
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
     }
 
 
@@ -52,7 +56,7 @@ def test_a_master_is_number_zero() -> None:
 
 @pytest.mark.parametrize(
     ("role", "words"),
-    [("SLAVE", "slaves are not served"), ("KING", "expected one of ASYNC_MASTER")],
+    [("SLAVE", "needs a number above 0"), ("KING", "expected one of ASYNC_MASTER")],
 )
 def test_other_roles_are_refused(role: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from txrocketmq.broker.addresses import host_port, numeric_host
@@ -39,12 +39,13 @@ from txrocketmq.broker.progress import Progress
 from txrocketmq.broker.pull.processor import PullProcessor
 from txrocketmq.broker.query.processor import QueryProcessor
 from txrocketmq.broker.registration import Registration
+from txrocketmq.broker.replication.feature import Replication
 from txrocketmq.broker.retry.processor import RetryProcessor
 from txrocketmq.broker.retry.rules import RetryRules
 from txrocketmq.broker.runtime_info import runtime_info
 from txrocketmq.broker.send.processor import SendProcessor
 from txrocketmq.broker.send.special import SpecialSends
-from txrocketmq.broker.stats import DAY, HOUR, MINUTE, BrokerStats
+from txrocketmq.broker.stats import DAY, HOUR, MINUTE, BrokerStats, light_as_one
 from txrocketmq.broker.sweep import Sweep
 from txrocketmq.broker.throughput import Throughput
 from txrocketmq.broker.to_clients import ClientCalls, notify_ids_changed
@@ -53,6 +54,7 @@ from txrocketmq.broker.transaction.service import TransactionService
 from txrocketmq.config.reload import Change, RunTimeConfiguration
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.errors import ConfigError
+from txrocketmq.ha.follower import Dial
 from txrocketmq.interfaces import (
     IConfigFiles,
     IMessageStore,
@@ -80,6 +82,8 @@ class BrokerCore:
     :param store_host: the advertised address, numeric; needed when ``brokerIP1`` is a host name.
     :param configuration: all that may be shown and changed of the configuration; by default the two sections given.
     :param keep_change: writes changed keys where the next start finds them.
+    :param dial: connects to the master of a slave.
+    :param one_slave_by_default: `inSyncReplicas` is not set: a synchronous master waits for one slave.
     :raises ConfigError: the role is unknown or not served, or the address is a name without a ``store_host``.
     """
 
@@ -100,24 +104,28 @@ class BrokerCore:
         store_host: Host | None = None,
         configuration: RunTimeConfiguration | None = None,
         keep_change: KeepChange | None = None,
+        dial: Dial | None = None,
+        one_slave_by_default: bool = False,
     ) -> None:
         _take_role(config, store_config)
         self.config = config
         self.store_config = store_config
         self.store = store
         self.upkeep = upkeep
-        self._clock = clock
+        self.clock, self.remoting_client = clock, remoting_client
         self.address = host_port(config.broker_ip1, listen_port)
-        self._store_host = store_host or numeric_host(config.broker_ip1, listen_port)
+        self.store_host = store_host or numeric_host(config.broker_ip1, listen_port)
         self._is_loaded = False
+        self._has_special_services = False
         self._sweeps: list[Sweep] = []
         self._midnight: IDelayedCall | None = None
         self._leaving: Deferred[None] | None = None
         self.started_ms = self._now_ms()
 
         self.topics = Topics(config, store_config, config_files, self._now_ms)
-        self.groups = SubscriptionGroups(config, config_files, self._now_ms)
-        self.offsets = ConsumerOffsets(config, config_files, self._now_ms)
+        light = store_config.enable_lmq
+        self.groups = SubscriptionGroups(config, config_files, self._now_ms, light=light)
+        self.offsets = ConsumerOffsets(config, config_files, self._now_ms, light=light)
         self.locks = QueueLocks(clock)
         self._notices = ChangeNotices(
             notify_ids_changed,
@@ -151,7 +159,10 @@ class BrokerCore:
             ),
             keep_change,
         )
-        self.features = make_features(self, config_files)
+        self.replication = Replication(
+            self, dial or _no_links, one_slave_by_default=one_slave_by_default
+        )
+        self.features = (self.replication, *make_features(self, config_files))
         for feature in self.features:
             self._handlers |= feature.handlers()
         self.connection_listener = ClientLinks(self)
@@ -161,12 +172,14 @@ class BrokerCore:
         """What messages that are more than stored and pulled need: delays, retries, transactions."""
         config, store_config, store = self.config, self.store_config, self.store
         store.use_topic_attributes(self.topics.attributes_of)
+        if store_config.enable_lmq and not config.enable_lmq_stats:
+            self.stats.name_for = light_as_one
         self.delays = DelayService(
             config,
             store_config,
             store,
             self.upkeep,
-            self._clock,
+            self.clock,
             files,
             self._now_ms,
             self.stats,
@@ -181,8 +194,8 @@ class BrokerCore:
             self.producers,
             self.offsets,
             self.intake,
-            self._store_host,
-            self._clock,
+            self.store_host,
+            self.clock,
             files,
             self._now_ms,
             self.stats,
@@ -198,7 +211,7 @@ class BrokerCore:
             SpecialSends(
                 config, store, self.intake, self.retry_rules, self.transactions.open, self.stats
             ),
-            self._store_host,
+            self.store_host,
             self._now_ms,
             self.stats,
             self.throughput,
@@ -206,7 +219,7 @@ class BrokerCore:
         self.pull = PullProcessor(
             config,
             self.store_config,
-            self._clock,
+            self.clock,
             store,
             topics,
             groups,
@@ -328,8 +341,7 @@ class BrokerCore:
             max(0.1, self.config.transaction_metric_flush_interval / 1000),
             self.transactions.open.save_if_changed,
         )
-        self.delays.start()
-        self.transactions.start()
+        self.change_special_services(not self.replication.is_slave)
         for feature in self.features:
             feature.start()
         self._every(NOTICE_FLUSH_S, self._notices.flush)
@@ -365,32 +377,43 @@ class BrokerCore:
             self._midnight.cancel()
             self._midnight = None
         leaving = self.leave()
-        self.delays.stop()
-        self.transactions.stop()
+        self.change_special_services(False)
         for feature in self.features:
             feature.stop()
         self.pull.held.stop()
         return leaving.addCallback(lambda ignored: self._save_all())
+
+    def change_special_services(self, should_run: bool) -> None:
+        """Begin or end what only one broker of a group may do: deliver delays, ask about transactions."""
+        if should_run == self._has_special_services:
+            return
+        self._has_special_services = should_run
+        if should_run:
+            self.delays.start()
+            self.transactions.start()
+        else:
+            self.delays.stop()
+            self.transactions.stop()
 
     def now_ms(self) -> int:
         """Wall-clock milliseconds."""
         return self._now_ms()
 
     def _now_ms(self) -> int:
-        return int(self._clock.seconds() * 1000)
+        return int(self.clock.seconds() * 1000)
 
     def _every(self, period_s: float, work: Callable[[], object]) -> None:
-        self._sweeps.append(Sweep(self._clock, period_s, work))
+        self._sweeps.append(Sweep(self.clock, period_s, work))
 
     def _sample_throughput(self) -> None:
         self.throughput.sample(self._now_ms(), self.stats.put_total(True))
 
     def _wait_for_midnight(self) -> None:
         """Days are those of the machine's time zone, as officially."""
-        now = datetime.fromtimestamp(self._clock.seconds())
+        now = datetime.fromtimestamp(self.clock.seconds())
         tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
         delay_s = max(1.0, tomorrow.timestamp() - now.timestamp())
-        self._midnight = self._clock.callLater(delay_s, self._day_is_over)
+        self._midnight = self.clock.callLater(delay_s, self._day_is_over)
 
     def _day_is_over(self) -> None:
         self.stats.midnight()
@@ -454,13 +477,19 @@ class BrokerCore:
         return DeferredList(saving).addCallback(lambda ignored: None)
 
 
+def _no_links(host: str, port: int, factory: object) -> Deferred[Any]:
+    """For a broker without sockets."""
+    return fail(ConfigError("this broker makes no connections"))
+
+
 def _take_role(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
     role = store_config.broker_role
     if role in MASTER_ROLES:
         # A master is number 0 of its group whatever the file says.
         config.broker_id = MASTER_ID
     elif role == "SLAVE":
-        raise ConfigError("brokerRole SLAVE: slaves are not served by this release")
+        if config.broker_id <= MASTER_ID:
+            raise ConfigError(f"brokerId {config.broker_id}: a SLAVE needs a number above 0")
     else:
         raise ConfigError(
             f"brokerRole {role}: expected one of {', '.join((*MASTER_ROLES, 'SLAVE'))}"

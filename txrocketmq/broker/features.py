@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txrocketmq.broker.feature import Feature
+from txrocketmq.broker.pop.service import PopService
 from txrocketmq.interfaces import IConfigFiles
 
 if TYPE_CHECKING:
@@ -16,4 +17,4 @@ if TYPE_CHECKING:
 
 def make_features(core: BrokerCore, files: IConfigFiles) -> tuple[Feature, ...]:
     """The features of a broker whose tables and stores are made."""
-    return ()
+    return (PopService(core, files),)

@@ -7,7 +7,6 @@ from txrocketmq.model.codes import RequestCode
 R = RequestCode
 
 _TIMER_LATER = "messages with a delivery time come with a later release"
-_POP_LATER = "POP consumption comes with a later release"
 _REPLY_LATER = "request-reply messages come with a later release"
 _REPLICA_LATER = "replication comes with a later release"
 _ACCESS_LATER = "access control comes with a later release"
@@ -28,25 +27,9 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         R.RECALL_MESSAGE,
         R.SWITCH_TIMER_ENGINE,
     ),
-    _POP_LATER: (
-        R.POP_MESSAGE,
-        R.ACK_MESSAGE,
-        R.BATCH_ACK_MESSAGE,
-        R.PEEK_MESSAGE,
-        R.CHANGE_MESSAGE_INVISIBLETIME,
-        R.NOTIFICATION,
-        R.POLLING_INFO,
-        R.POP_ROLLBACK,
-        R.QUERY_ASSIGNMENT,
-        R.SET_MESSAGE_REQUEST_MODE,
-        R.GET_ALL_MESSAGE_REQUEST_MODE,
-    ),
     _REPLY_LATER: (R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2),
     _REPLICA_LATER: (
         R.NOTIFY_MIN_BROKER_ID_CHANGE,
-        R.EXCHANGE_BROKER_HA_INFO,
-        R.GET_BROKER_HA_STATUS,
-        R.RESET_MASTER_FLUSH_OFFSET,
         R.GET_BROKER_EPOCH_CACHE,
         R.NOTIFY_BROKER_ROLE_CHANGED,
     ),

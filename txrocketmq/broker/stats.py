@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from txrocketmq.model.names import LMQ_PREFIX, is_lmq
+
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
 GROUP_GET_NUMS = "GROUP_GET_NUMS"
@@ -18,6 +20,10 @@ QUEUE_PUT_NUMS = "QUEUE_PUT_NUMS"
 QUEUE_PUT_SIZE = "QUEUE_PUT_SIZE"
 SEND_BACK_NUMS = "SNDBCK_PUT_NUMS"
 DEAD_LETTER_NUMS = "DLQ_PUT_NUMS"
+GROUP_CK_NUMS = "GROUP_CK_NUMS"
+GROUP_ACK_NUMS = "GROUP_ACK_NUMS"
+BROKER_CK_NUMS = "BROKER_CK_NUMS"
+BROKER_ACK_NUMS = "BROKER_ACK_NUMS"
 BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS = "BROKER_GET_NUMS"
 BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
@@ -90,6 +96,11 @@ class Counter:
         self.calls += 1
         self.size_bytes += size_bytes
 
+    def count_several(self, messages: int) -> None:
+        """Several messages came in one call; nobody counts their bytes."""
+        self.messages += messages
+        self.calls += 1
+
     def sample(self, span: Span, now_ms: int, period_ms: int) -> None:
         """Take a sample; the first one is measured from zero, one period before it."""
         history = self._histories.get(span)
@@ -121,16 +132,24 @@ class Counter:
         )
 
 
+def light_as_one(name: str) -> str:
+    """The name under which all light queues, or their groups, are counted together (``enableLmqStats`` off)."""
+    return LMQ_PREFIX if is_lmq(name) else name
+
+
 class BrokerStats:
     """All counters of a broker.
 
     :param cluster: the key of the broker's own figures, as officially.
     :param is_system: whether a topic is the system's own; such traffic does not count for the day.
+    :ivar name_for: under which name a topic or group is counted: many light queues may be one.
     :ivar topics: by topic: what was sent to it.
     :ivar groups: by ``topic@group``: what the group got of it.
     :ivar send_backs: by ``topic@group``: what the group sent back for a retry.
     :ivar dead_letters: by ``topic@group``: what the group gave up.
     :ivar queues: by ``topic@queue id``: what was put to the queues of the delay topic.
+    :ivar check_points: by ``topic@group``: pops that were noted.
+    :ivar acks: by ``topic@group``: popped messages that were acknowledged.
     :ivar put_marks: messages put until the last midnight, and until the one before; ``get_marks`` likewise.
     """
 
@@ -140,14 +159,19 @@ class BrokerStats:
         self._now_ms = now_ms
         self._cluster = cluster
         self._is_system = is_system
+        self.name_for: Callable[[str], str] = str
         self.topics: dict[str, Counter] = {}
         self.groups: dict[str, Counter] = {}
         self.send_backs: dict[str, Counter] = {}
         self.dead_letters: dict[str, Counter] = {}
         self.queues: dict[str, Counter] = {}
+        self.check_points: dict[str, Counter] = {}
+        self.acks: dict[str, Counter] = {}
         # What deleted topics and groups had; the broker's own figures must not shrink with them.
         self._gone_put = [0, 0]
         self._gone_get = [0, 0]
+        self._gone_check_points = [0, 0]
+        self._gone_acks = [0, 0]
         self._own = {
             name: Counter(False)
             for name in (
@@ -155,6 +179,8 @@ class BrokerStats:
                 BROKER_GET_NUMS,
                 BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC,
                 BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC,
+                BROKER_CK_NUMS,
+                BROKER_ACK_NUMS,
             )
         }
         self.put_marks = (0, 0)
@@ -164,10 +190,12 @@ class BrokerStats:
 
     def of_topic(self, topic: str) -> Counter:
         """The counter of what is sent to a topic, made when there is none."""
+        topic = self.name_for(topic)
         return self._counter(self.topics, topic, topic)
 
     def of_group(self, topic: str, group: str) -> Counter:
         """The counter of what a group gets of a topic, made when there is none."""
+        topic, group = self.name_for(topic), self.name_for(group)
         return self._counter(self.groups, f"{topic}{SEPARATOR}{group}", topic)
 
     def of_send_back(self, topic: str, group: str) -> Counter:
@@ -181,6 +209,14 @@ class BrokerStats:
     def of_queue(self, topic: str, queue_id: int) -> Counter:
         """The counter of what is put to one queue, made when there is none."""
         return self._counter(self.queues, f"{topic}{SEPARATOR}{queue_id}", topic)
+
+    def of_check_points(self, topic: str, group: str) -> Counter:
+        """The counter of a group's pops that were noted, made when there is none."""
+        return self._counter(self.check_points, f"{topic}{SEPARATOR}{group}", topic)
+
+    def of_acks(self, topic: str, group: str) -> Counter:
+        """The counter of what a group popped and acknowledged, made when there is none."""
+        return self._counter(self.acks, f"{topic}{SEPARATOR}{group}", topic)
 
     def _counter(self, table: dict[str, Counter], key: str, topic: str) -> Counter:
         counter = table.get(key)
@@ -202,6 +238,8 @@ class BrokerStats:
             (self.groups, of_groups, self._gone_get),
             (self.send_backs, of_groups, [0, 0]),
             (self.dead_letters, of_groups, [0, 0]),
+            (self.check_points, of_groups, self._gone_check_points),
+            (self.acks, of_groups, self._gone_acks),
         ):
             for key in [key for key in table if dropped(key)]:
                 counter = table.pop(key)
@@ -251,6 +289,8 @@ class BrokerStats:
             (BROKER_GET_NUMS, self.get_total(True)),
             (BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC, self.put_total()),
             (BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, self.get_total()),
+            (BROKER_CK_NUMS, _sum(self.check_points, self._gone_check_points, True)),
+            (BROKER_ACK_NUMS, _sum(self.acks, self._gone_acks, True)),
         ):
             self._own[name].messages = total
         for table in (
@@ -259,6 +299,8 @@ class BrokerStats:
             self.send_backs,
             self.dead_letters,
             self.queues,
+            self.check_points,
+            self.acks,
             self._own,
         ):
             for counter in table.values():
@@ -275,6 +317,8 @@ class BrokerStats:
             DEAD_LETTER_NUMS: (self.dead_letters, False),
             QUEUE_PUT_NUMS: (self.queues, False),
             QUEUE_PUT_SIZE: (self.queues, True),
+            GROUP_CK_NUMS: (self.check_points, False),
+            GROUP_ACK_NUMS: (self.acks, False),
         }
         if name in self._own:
             return self._own[name].figures(False) if key == self._cluster else None

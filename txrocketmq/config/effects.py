@@ -37,7 +37,7 @@ AT_START = frozenset(
         *("mappedFileSizeCommitLog", "warmMapedFileEnable"),
         *("mappedFileSizeConsumeQueue", "mapperFileSizeBatchConsumeQueue", "maxHashSlotNum"),
         *("maxIndexNum", "checkCRCOnRecover", "messageIndexSafe", "timerWheelEnable"),
-        *("enabledAppendPropCRC", "forceVerifyPropCRC"),
+        *("enabledAppendPropCRC", "forceVerifyPropCRC", "enableLmqStats"),
         *("kvConfigPath", "configStorePath", "brokerConfigPath"),
         # Links, and the bounds of their queues.
         *(
@@ -53,6 +53,8 @@ AT_START = frozenset(
         # Delays and transactions.
         *("endTransactionPoolQueueCapacity", "flushDelayOffsetInterval"),
         "transactionMetricFlushInterval",
+        # POP.
+        *("ackThreadPoolQueueCapacity", "reviveInterval"),
     }
 )
 """Keys that are read when the process starts."""
@@ -98,6 +100,16 @@ AT_ONCE = frozenset(
         *("delayOffsetUpdateVersionStep", "enableScheduleMessageStats"),
         *("rejectTransactionMessage", "transactionTimeOut", "transactionCheckInterval"),
         *("transactionCheckMax", "transactionOpMsgMaxSize", "transactionOpBatchInterval"),
+        # POP.
+        *("popPollingSize", "popPollingMapSize", "maxPopPollingSize", "enableRetryTopicV2"),
+        *("popLongPollingForceNotifyInterval", "enableNotifyAfterPopOrderLockRelease"),
+        *("enablePopBufferMerge", "popCkStayBufferTime", "popCkStayBufferTimeOut"),
+        *("popCkMaxBufferSize", "popCkOffsetMaxQueueSize", "enablePopBatchAck"),
+        *("popFromRetryProbability", "retrieveMessageFromPopRetryTopicV1"),
+        *("initPopOffsetByCheckMsgInMem", "popResponseReturnActualRetryTopic"),
+        *("enablePopMessageThreshold", "popInflightMessageThreshold"),
+        *("serverLoadBalancerEnable", "defaultMessageRequestMode", "defaultPopShareQueueNum"),
+        "loadBalancePollNameServerInterval",
         # Flushing, queues, index.
         *(
             "flushDiskType",

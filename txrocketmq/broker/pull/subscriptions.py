@@ -71,21 +71,26 @@ class Subscriptions:
         :raises ResponseError: the subscription is unknown, outdated, unreadable or of a kind that is not served.
         """
         if header.sys_flag & PULL_SUBSCRIPTION:
-            return self._sent_along(header)
+            return self.sent_along(header.topic, header.subscription, header.expression_type)
         return self._from_heartbeat(header, group)
 
-    def _sent_along(self, header: PullMessageRequestHeader) -> IMessageFilter | None:
-        expression = header.subscription or SUB_ALL
-        if header.expression_type in (None, "", EXPRESSION_TAG):
-            if expression == SUB_ALL:
+    def sent_along(
+        self, topic: str, expression: str | None, kind: str | None
+    ) -> IMessageFilter | None:
+        """The filter of a subscription that a request brings along, None where everything is wanted.
+
+        :param kind: the expression's type; nothing counts as TAG.
+        :raises ResponseError: the subscription is unreadable or of a kind that is not served.
+        """
+        wanted = expression or SUB_ALL
+        if kind in (None, "", EXPRESSION_TAG):
+            if wanted == SUB_ALL:
                 return None
-            cached = self._filters.get(expression)
+            cached = self._filters.get(wanted)
             if cached is not None:
                 return cached
         try:
-            subscription = build_subscription(
-                header.topic, header.subscription, header.expression_type
-            )
+            subscription = build_subscription(topic, expression, kind)
             if not subscription.is_tag_type:
                 self._check_served(subscription)
                 return PropertyFilter(compile_filter(subscription.sub_string or ""))

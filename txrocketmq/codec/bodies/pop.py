@@ -101,6 +101,12 @@ class OrderInfo(Bean, kw_only=True):
     pop_time: int = default(0)
 
 
+class ConsumerOrderInfoTable(Bean, kw_only=True):
+    """What ordered POP groups hold, by ``topic@group`` and queue id; the file ``consumerOrderInfo.json``."""
+
+    table: dict[str, dict[int, OrderInfo]] = fresh(dict)
+
+
 class QueryAssignmentRequestBody(Bean, kw_only=True):
     """A consumer asks which queues are its own."""
 

@@ -1,0 +1,367 @@
+"""Which messages come again because nobody acknowledged them in time?
+
+Stands for ``PopReviveService``, one for each queue of the revive topic. Check points and acknowledgements are read in the order of the
+log; what a check point still lacks when its time is over is put to the group's retry topic::
+
+    read up to the end -> due check points -> each message without acknowledgement -> retry topic -> offset of the revive group
+
+Records lie in the log when they are written, not when they count: there is no timer wheel yet. So check points wait here, in memory,
+and their times are looked at here. Nothing is revived before everything is read, so an acknowledgement that is in the log counts.
+
+Crash story: the offset of the revive group stands before the first check point that is not done, so all that matter are read again
+after a start. A crash forgets the newest part of that offset, so what was put to a retry topic since may be put there again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from txrocketmq.broker.pop.inflight import InFlight
+from txrocketmq.broker.pop.receipts import normal_topic_of, retry_topic_of
+from txrocketmq.broker.pop.revive_log import (
+    ACK_INTERVAL_MS,
+    Entry,
+    ReviveLog,
+    acknowledged,
+    merge_key,
+    offsets_of,
+    read_entry,
+)
+from txrocketmq.broker.stored import copy_of, stored_messages, value_of
+from txrocketmq.codec.bodies import PopCheckPoint
+from txrocketmq.errors import BodyError, StoreError
+from txrocketmq.interfaces import IMessageStore
+from txrocketmq.model import properties as props
+from txrocketmq.model.flags import PERM_READ_WRITE
+from txrocketmq.model.message import Host, MessageExt
+from txrocketmq.model.names import REVIVE_GROUP
+from txrocketmq.store.results import GetMessageResult, PutMessageResult
+
+if TYPE_CHECKING:
+    from txrocketmq.broker.consumer_offsets import ConsumerOffsets
+    from txrocketmq.broker.groups import SubscriptionGroups
+    from txrocketmq.broker.stats import BrokerStats
+    from txrocketmq.broker.topics import Topics
+    from txrocketmq.config.schema import BrokerConfig
+
+NO_BYTE_LIMIT = 2**31 - 1
+RECORDS_AT_ONCE = 32
+READS_OF_A_TURN = 8
+"""Reads of the log before others have their turn."""
+REVIVED_OF_A_TURN = 64
+
+GRACE_MS = ACK_INTERVAL_MS + 1000
+"""So long after its time a message comes again at the earliest; an acknowledgement that was on its way still counts."""
+RETRY_MS = 5000
+"""When the store takes no message, it is asked again after so long."""
+
+RETRY_QUEUES = 1
+ORIGIN_GROUP = "ORIGIN_GROUP"
+SYSTEM = "POP revival"
+
+
+class Parts(NamedTuple):
+    """What revival works with."""
+
+    config: BrokerConfig
+    store: IMessageStore
+    topics: Topics
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsets
+    stats: BrokerStats
+    in_flight: InFlight
+    log: ReviveLog
+    host: Host
+
+
+class Point:
+    """A check point that waits for acknowledgements.
+
+    :ivar missing: logical offsets that are not acknowledged.
+    :ivar due_ms: when they come again.
+    :ivar place: logical offset of its record in the revive queue.
+    """
+
+    __slots__ = ("due_ms", "group", "key", "missing", "place", "pop_time_ms", "queue_id", "topic")
+
+    def __init__(self, point: PopCheckPoint, key: str, place: int) -> None:
+        self.key = key
+        self.topic = point.topic or ""
+        self.group = point.cid or ""
+        self.queue_id = point.queue_id
+        self.pop_time_ms = point.pop_time
+        self.due_ms = point.pop_time + point.invisible_time
+        self.missing = offsets_of(point)
+        self.place = place
+
+
+class ReviveQueue:
+    """One queue of the revive topic.
+
+    :ivar next_offset: the record to read next.
+    :ivar revived: how many messages came again.
+    """
+
+    _log = Logger()
+
+    def __init__(self, parts: Parts, queue_id: int, clock: IReactorTime) -> None:
+        self._parts = parts
+        self._clock = clock
+        self._queue_id = queue_id
+        self._points: dict[str, Point] = {}
+        self._due: list[tuple[int, int, Point]] = []
+        self._places: deque[Point] = deque()
+        self._is_running = False
+        self._is_busy = False
+        self.next_offset = 0
+        self.revived = 0
+
+    def start(self) -> None:
+        """Begin behind what is done for good."""
+        parts, topic = self._parts, self._parts.log.topic
+        done = parts.offsets.query(REVIVE_GROUP, topic, self._queue_id)
+        least = parts.store.min_offset(topic, self._queue_id)
+        most = parts.store.max_offset(topic, self._queue_id)
+        self.next_offset = min(max(done + 1, least), most)
+        self._is_running = True
+
+    def stop(self) -> None:
+        """Revive nothing any more; a pass that runs ends where it is."""
+        self._is_running = False
+
+    def knows(self, key: str) -> bool:
+        """Whether a check point of this key waits."""
+        return key in self._points
+
+    def written(self, entry: Entry, place: int) -> None:
+        """A record was just written: it need not be read when all before it was."""
+        if place == self.next_offset and self._is_running:
+            self.next_offset = place + 1
+            self._take(entry, place)
+
+    @property
+    def waiting_count(self) -> int:
+        """Check points that wait for acknowledgements or their time."""
+        return len(self._points)
+
+    def behind(self) -> int:
+        """Records that were not read yet."""
+        end = self._parts.store.max_offset(self._parts.log.topic, self._queue_id)
+        return max(0, end - self.next_offset)
+
+    def oldest_ms(self) -> int | None:
+        """When the first messages come again; None when none do."""
+        self._forget_done()
+        return self._due[0][0] if self._due else None
+
+    # ----------------------------------------------------------------- a pass
+
+    def begin(self) -> None:
+        """Begin a pass, unless one runs."""
+        if self._is_busy or not self._is_running:
+            return
+        self._is_busy = True
+        running = Deferred.fromCoroutine(self._pass())
+        running.addErrback(self._failed).addCallback(self._ended)
+
+    def _ended(self, ignored: None) -> None:
+        self._is_busy = False
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure(
+            "revive queue {queue} could not be worked on", failure, queue=self._queue_id
+        )
+
+    async def _pass(self) -> None:
+        if await self._read():
+            await self._revive()
+        self.commit()
+
+    def commit(self) -> None:
+        """Note how far everything is done."""
+        self._forget_done()
+        done = (self._places[0].place if self._places else self.next_offset) - 1
+        parts, topic = self._parts, self._parts.log.topic
+        if done > parts.offsets.query(REVIVE_GROUP, topic, self._queue_id):
+            parts.offsets.commit(REVIVE_GROUP, topic, self._queue_id, done, SYSTEM)
+
+    def _forget_done(self) -> None:
+        """Drop what is done from the front of both orders; now and then from everywhere."""
+        points = self._points
+        while self._places and points.get(self._places[0].key) is not self._places[0]:
+            self._places.popleft()
+        while self._due and points.get(self._due[0][2].key) is not self._due[0][2]:
+            heappop(self._due)
+        limit = 2 * len(points) + 1024
+        if len(self._places) > limit:
+            self._places = deque(p for p in self._places if points.get(p.key) is p)
+        if len(self._due) > limit:
+            self._due = [entry for entry in self._due if points.get(entry[2].key) is entry[2]]
+            heapify(self._due)
+
+    def _pause(self) -> Deferred[None]:
+        paused: Deferred[None] = Deferred()
+        self._clock.callLater(0, paused.callback, None)
+        return paused
+
+    # ----------------------------------------------------------------- reading
+
+    async def _read(self) -> bool:
+        """Read what is new; whether all is read."""
+        store, topic, queue_id = self._parts.store, self._parts.log.topic, self._queue_id
+        reads = 0
+        while self._is_running and self.next_offset < store.max_offset(topic, queue_id):
+            asked = self.next_offset
+            found: GetMessageResult = await value_of(
+                store.get_message(topic, queue_id, asked, RECORDS_AT_ONCE, NO_BYTE_LIMIT, None)
+            )
+            for offset, message in zip(found.queue_offsets, stored_messages(found), strict=True):
+                if offset < self.next_offset:
+                    continue
+                self.next_offset = offset + 1
+                if message is not None:
+                    self._read_record(message, offset)
+            if not found.queue_offsets:
+                # Those before are gone from the log.
+                self.next_offset = max(found.next_begin_offset, asked + 1)
+            reads += 1
+            if reads % READS_OF_A_TURN == 0:
+                await self._pause()
+        return self._is_running
+
+    def _read_record(self, message: MessageExt, offset: int) -> None:
+        try:
+            entry = read_entry(message)
+        except BodyError as error:
+            self._log.error(
+                "record {offset} of revive queue {queue} is passed over: {error}",
+                offset=offset,
+                queue=self._queue_id,
+                error=error,
+            )
+            return
+        if entry is not None:
+            self._take(entry, offset)
+
+    def _take(self, entry: Entry, place: int) -> None:
+        key = merge_key(entry, self._parts.config.broker_name)
+        known = self._points.get(key)
+        if isinstance(entry, PopCheckPoint):
+            point = Point(entry, key, place)
+            if known is None and point.missing:
+                self._points[key] = point
+                self._places.append(point)
+                heappush(self._due, (point.due_ms, place, point))
+            return
+        if known is None:
+            return
+        for offset in acknowledged(entry):
+            if offset in known.missing:
+                known.missing.remove(offset)
+        if not known.missing:
+            del self._points[key]
+
+    # ----------------------------------------------------------------- reviving
+
+    async def _revive(self) -> None:
+        revived = 0
+        while self._is_running:
+            self._forget_done()
+            now_ms = int(self._clock.seconds() * 1000)
+            if not self._due or self._due[0][0] + GRACE_MS > now_ms:
+                return
+            _, place, point = heappop(self._due)
+            if await self._revive_point(point):
+                self._points.pop(point.key, None)
+            else:
+                heappush(self._due, (now_ms + RETRY_MS - GRACE_MS, place, point))
+            revived += 1
+            if revived % REVIVED_OF_A_TURN == 0:
+                await self._pause()
+
+    async def _revive_point(self, point: Point) -> bool:
+        """Let the messages of a check point come again; whether it is done."""
+        parts = self._parts
+        if (
+            parts.topics.get(normal_topic_of(point.topic, point.group)) is None
+            or parts.groups.find(point.group) is None
+        ):
+            self._log.warn(
+                "messages that group {group} popped of {topic} do not come again: one of the two is gone",
+                group=point.group,
+                topic=point.topic,
+            )
+            return True
+        for offset in tuple(point.missing):
+            try:
+                message = await self._find(point, offset)
+            except (StoreError, OSError) as error:
+                self._log.error(
+                    "message {offset} of {topic} queue {queue} cannot be read to come again: {error}",
+                    offset=offset,
+                    topic=point.topic,
+                    queue=point.queue_id,
+                    error=error,
+                )
+                return False
+            if offset not in point.missing:
+                # Acknowledged while it was read.
+                continue
+            if message is not None and not self._put(point, message):
+                return False
+            point.missing.remove(offset)
+            parts.in_flight.done((point.topic, point.group, point.queue_id), point.pop_time_ms)
+        return True
+
+    async def _find(self, point: Point, offset: int) -> MessageExt | None:
+        """The message at an offset; None when the log has it no more."""
+        found: GetMessageResult = await value_of(
+            self._parts.store.get_message(
+                point.topic, point.queue_id, offset, 1, NO_BYTE_LIMIT, None
+            )
+        )
+        for place, message in zip(found.queue_offsets, stored_messages(found), strict=True):
+            if place == offset:
+                return message
+        self._log.warn(
+            "message {offset} of {topic} queue {queue} does not come again: the log has it no more",
+            offset=offset,
+            topic=point.topic,
+            queue=point.queue_id,
+        )
+        return None
+
+    def _put(self, point: Point, message: MessageExt) -> bool:
+        """Put a message to the group's retry topic; whether it is there."""
+        parts = self._parts
+        topic = retry_topic_of(point.topic, point.group, parts.config.enable_retry_topic_v2)
+        found = dict(message.properties)
+        if message.reconsume_times == 0 or props.FIRST_POP_TIME not in found:
+            found[props.FIRST_POP_TIME] = str(point.pop_time_ms)
+        found[ORIGIN_GROUP] = point.group
+        record = copy_of(message, topic, 0, found, reconsume_times=message.reconsume_times + 1)
+        record = msgspec.structs.replace(record, born_host=parts.host, store_host=parts.host)
+        if parts.topics.get(topic) is None:
+            parts.topics.create_for_group(topic, RETRY_QUEUES, PERM_READ_WRITE, False, 0)
+            if parts.offsets.query(point.group, topic, 0) < 0:
+                parts.offsets.commit(point.group, topic, 0, 0, SYSTEM)
+        put = parts.store.put_message(record)
+        if not isinstance(put, PutMessageResult) or not put.is_ok:
+            self._log.error(
+                "a message of {topic} cannot come again to group {group}: {status}; it is tried again",
+                topic=point.topic,
+                group=point.group,
+                status=put,
+            )
+            return False
+        parts.stats.of_topic(topic).count(put.wrote_bytes)
+        self.revived += 1
+        return True
