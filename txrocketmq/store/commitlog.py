@@ -309,6 +309,12 @@ class CommitLog:
             return CHECK_SEAL | REQUIRE_SEAL
         return CHECK_BODY | CHECK_SEAL if self._is_sealing else CHECK_BODY
 
+    def time_at(self, offset: int) -> int:
+        """Store time of the record that begins at an offset in ms, -1 when none does (start only: blocks)."""
+        for found, head in self.scan(offset):
+            return head.store_timestamp if found == offset else -1
+        return -1
+
     def truncate_to(self, offset: int) -> None:
         """Cut the log (blocking; before it is opened for appending)."""
         self.queue.truncate_to(offset)

@@ -120,6 +120,34 @@ class IndexService:
             )
         self._go_on()
 
+    def drop_foreign(self, begins_at: int, time_at: Callable[[int], int]) -> None:
+        """Delete files that tell of another log (start-up only), and all behind the first of them: a directory may have been
+        copied, or put back, by itself.
+
+        :param begins_at: where the log begins; of what is gone nothing can be said.
+        :param time_at: store time of the record that begins at an offset in ms, -1 when none does.
+        """
+        for number, file in enumerate(self.files):
+            if file.count <= 1 or file.end_offset < begins_at:
+                continue
+            if time_at(file.end_offset) != file.end_timestamp_ms:
+                self.log.warn(
+                    "index file {path} does not belong to this log, which has no such message at {offset}: made again",
+                    path=file.path,
+                    offset=file.end_offset,
+                )
+                self._drop_from(number)
+                return
+
+    def _drop_from(self, number: int) -> None:
+        doomed, self.files = self.files[number:], self.files[:number]
+        for file in doomed:
+            mapping = file.detach()
+            if mapping is not None:
+                mapping.close()
+            self._disk.remove(file.path)
+        self._go_on()
+
     def _is_synced(self, file: IndexFile) -> bool:
         """Whether a file was surely on the device before the crash. Where one was not, no later one was."""
         # Files are synced in order. Of several that end at the checkpoint's very time only the first was surely meant.

@@ -185,6 +185,7 @@ class MessageStore:
         self.checkpoint.load()
         self.queue_table.load()
         self.index.load(clean)
+        self.index.drop_foreign(self.commit_log.min_offset, self.commit_log.time_at)
         self.reput.index_is_current = False
         self._recoverer = Recoverer(
             self._config,
@@ -532,6 +533,10 @@ class MessageStore:
     def read_log(self, offset: int, max_bytes: int) -> bytes | Deferred[bytes]:
         """See `IReplicationControl`."""
         return self.replica_log.read(offset, max_bytes)
+
+    def last_record(self) -> tuple[int, bytes] | None:
+        """See `IReplicationControl`."""
+        return self.replica_log.last_record()
 
     def last_file_offset(self) -> int:
         """See `IReplicationControl`."""
