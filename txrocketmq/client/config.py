@@ -80,10 +80,12 @@ class ClientConfig:
     decode_read_body: bool = True
     decode_decompress_body: bool = True
     client_async_semaphore_value: int = 65_535
+    _is_named: bool = attrs.field(init=False, default=True)
 
     def __attrs_post_init__(self) -> None:
         """Give an unnamed instance a name that no other has, in this process or in another container with the same pid."""
         if self.instance_name == DEFAULT_INSTANCE_NAME:
+            self._is_named = False
             self.instance_name = f"{os.getpid()}#{time.time_ns() + next(_numbers)}"
 
     @property
@@ -95,6 +97,14 @@ class ClientConfig:
         if self.enable_stream_request_type:
             parts.append(STREAM)
         return "@".join(parts)
+
+    @property
+    def local_client_id(self) -> str:
+        """The client id as the files of broadcasting consumers have it: an unnamed instance is ``DEFAULT`` there, whatever name it got
+        for this run."""
+        if self._is_named:
+            return self.client_id
+        return self.client_id.replace(f"@{self.instance_name}", f"@{DEFAULT_INSTANCE_NAME}", 1)
 
     def name_servers(self) -> list[str]:
         """The name servers of ``namesrv_addr``, each once.

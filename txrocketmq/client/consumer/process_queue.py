@@ -199,10 +199,12 @@ class PopProcessQueue:
     """How many popped messages of one queue wait for their acknowledgement.
 
     :ivar waiting: popped, neither acknowledged nor given up.
+    :ivar consuming: handlers that run on messages of this queue.
     """
 
     def __init__(self, now_s: float) -> None:
         self.waiting = 0
+        self.consuming = 0
         self.dropped = False
         self.last_pop_s = now_s
 

@@ -1,0 +1,379 @@
+"""What do all consumers have in common? Their life, their subscriptions, and what they tell brokers about themselves.
+
+Stands for the common half of ``DefaultMQPushConsumerImpl``, ``DefaultLitePullConsumerImpl`` and ``DefaultMQPullConsumerImpl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import attrs
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from txrocketmq.client.config import ClientConfig
+from txrocketmq.client.consumer.group_brokers import GroupBrokers
+from txrocketmq.client.consumer.offsets import LocalOffsetStore, RemoteOffsetStore
+from txrocketmq.client.consumer.options import (
+    MessageSelector,
+    PullOptions,
+    PushOptions,
+    check_group,
+    subscription_of,
+)
+from txrocketmq.client.consumer.parts import Calm, OffsetStore
+from txrocketmq.client.instance import ClientInstance, shared_instance
+from txrocketmq.client.interfaces import IConsumerRole
+from txrocketmq.codec.bodies.admin import ConsumeMessageDirectlyResult
+from txrocketmq.codec.bodies.clients import ConsumerRunningInfo
+from txrocketmq.errors import MQClientError, ResponseError, RocketMQError
+from txrocketmq.interfaces import IBlockingPool, IDisk
+from txrocketmq.model.codes import ResponseCode
+from txrocketmq.model.heartbeat import (
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+from txrocketmq.model.message import MessageExt, MessageQueue
+from txrocketmq.model.names import is_retry_topic
+from txrocketmq.remoting.pools import BlockingPool
+from txrocketmq.store.disk import RealDisk
+
+log = Logger()
+
+CLIENT_VERSION = "V5_4_0"
+"""The release whose behaviour this client shows, as tools print it."""
+
+Self = TypeVar("Self", bound="ConsumerService")
+
+
+@implementer(IConsumerRole)
+class ConsumerService(Service):
+    """A consumer's life: a service, an async context manager, or `start` and `stop` by hand. It runs once.
+
+    :param group: without name space.
+    :param reactor: the installed one unless given.
+    :param instance: shared with the other roles of the same configuration unless given.
+    :param pool: for blocking work; a pool of its own unless given.
+    :param disk: for the offsets of broadcasting.
+    :ivar group: with name space.
+    :ivar subscriptions: by topic, with name space.
+    """
+
+    consume_type = ConsumeType.CONSUME_PASSIVELY
+
+    def __init__(
+        self,
+        group: str,
+        options: PushOptions | PullOptions,
+        config: ClientConfig | None,
+        reactor: Any,
+        instance: ClientInstance | None,
+        pool: IBlockingPool | None,
+        disk: IDisk | None,
+    ) -> None:
+        if config is None:
+            config = instance.config if instance is not None else ClientConfig()
+        self.config = config
+        self.group = config.with_namespace(group)
+        check_group(self.group)
+        options.check()
+        self._options = options
+        if instance is None:
+            if reactor is None:
+                from twisted.internet import reactor
+            instance = shared_instance(reactor, config)
+        self.instance = instance
+        self.clock = instance.clock
+        self._pool = pool
+        self._own_pool: BlockingPool | None = None
+        self._disk = disk
+        self.brokers = GroupBrokers(instance, self.group, options.unit_mode)
+        self.calm = Calm(self.clock)
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.offsets: OffsetStore = self._make_offsets()
+        self._state = "created"
+        self._start_ms = 0
+        self._stopped: list[Deferred[None]] = []
+
+    # ------------------------------------------------------------------ life
+
+    def start(self) -> Deferred[None]:
+        """Begin; fires when the brokers know the group and its queues are divided for the first time as far as they can be.
+
+        Fails with `MQClientError` for what cannot be, such as a group that is there already or no name server.
+        """
+        return Deferred.fromCoroutine(self._start())
+
+    def stop(self) -> Deferred[None]:
+        """End orderly; see the class. Fires when the brokers have heard it. Safe to call twice."""
+        return Deferred.fromCoroutine(self._stop())
+
+    def startService(self) -> None:
+        """Begin in the background; a failure is logged."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self.start().addErrback(
+            lambda failure: log.failure("group {group} does not start", failure, group=self.group)
+        )
+
+    def stopService(self) -> Deferred[None]:
+        """See `stop`."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return self.stop()
+
+    async def __aenter__(self: Self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._state == "running"
+
+    async def _start(self) -> None:
+        if self._state != "created":
+            raise MQClientError(
+                f"The consumer service state not OK, maybe started once: group {self.group} is "
+                f"{self._state}"
+            )
+        self._state = "starting"
+        self._start_ms = int(self.clock.seconds() * 1000)
+        await self.instance.acquire()
+        try:
+            await self.offsets.load()
+            self.instance.register_consumer(self.group, self)
+        except BaseException:
+            self._state = "failed"
+            await self._end_pool()
+            await self.instance.release()
+            raise
+        self._state = "running"
+        self._begin()
+        try:
+            await self._look_up_routes()
+            await self._check_expressions()
+        except BaseException:
+            await self._stop()
+            raise
+        await self.instance.heartbeat_now()
+        await self._first_round()
+
+    async def _stop(self) -> None:
+        if self._state in ("stopping", "stopped"):
+            if self._state == "stopping":
+                done: Deferred[None] = Deferred()
+                self._stopped.append(done)
+                await done
+            return
+        was_running = self._state == "running"
+        self._state = "stopping"
+        if was_running:
+            try:
+                await self._end()
+                await self.instance.unregister_consumer(self.group)
+            finally:
+                await self._end_pool()
+                await self.instance.release()
+        self._state = "stopped"
+        waiters, self._stopped = self._stopped, []
+        for waiter in waiters:
+            waiter.callback(None)
+
+    def _begin(self) -> None:
+        """The group is registered: begin timed work."""
+
+    async def _first_round(self) -> None:
+        """The brokers know the group now."""
+
+    async def _end(self) -> None:
+        """Finish what is under way, save offsets, give queues back. The brokers still know the group."""
+
+    # ------------------------------------------------------------------ parts
+
+    def _make_offsets(self) -> OffsetStore:
+        if self._options.message_model is MessageModel.CLUSTERING:
+            return RemoteOffsetStore(self.brokers, self.group)
+        return LocalOffsetStore(
+            self._disk or RealDisk(),
+            self.pool,
+            self.config.local_client_id,
+            self.group,
+            self._options.offset_store_dir,
+        )
+
+    @property
+    def pool(self) -> IBlockingPool:
+        """For blocking work; made when it is first wanted."""
+        if self._pool is None:
+            threads = getattr(self._options, "consume_thread_max", 1)
+            self._own_pool = BlockingPool(self.clock, f"consumer-{self.group}", threads)  # type: ignore[arg-type]
+            self._pool = self._own_pool
+        return self._pool
+
+    async def _end_pool(self) -> None:
+        if self._own_pool is not None:
+            await self._own_pool.stop()
+
+    # ------------------------------------------------------------------ subscriptions
+
+    def _version(self) -> int:
+        return int(self.clock.seconds() * 1000)
+
+    def subscribe(self, topic: str, selector: str | MessageSelector | None = None) -> None:
+        """Consume a topic, or another choice of its messages, from now on.
+
+        :param topic: without name space.
+        :param selector: a tag expression, or a `MessageSelector`; None is all.
+        :raises MQClientError: topic or expression is none.
+        """
+        name = self.config.with_namespace(topic)
+        self.subscriptions[name] = subscription_of(name, selector, self._version())
+        self._tell_change()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no more."""
+        if self.subscriptions.pop(self.config.with_namespace(topic), None) is not None:
+            self._tell_change()
+
+    def _tell_change(self) -> None:
+        """The brokers must know what the group subscribes to before it pulls."""
+        if self.is_running:
+            Deferred.fromCoroutine(self._told_change()).addErrback(
+                lambda failure: log.failure("change of subscription", failure)
+            )
+
+    async def _told_change(self) -> None:
+        await self._look_up_routes()
+        await self.instance.heartbeat_now()
+        self.instance.rebalance_now(self.group)
+
+    async def _look_up_routes(self) -> None:
+        """Know the routes as far as they can be known; what is not known is looked up again later."""
+        topics = list(self.subscriptions)
+        looked = [self.instance.routes.update(topic) for topic in topics]
+        found = await DeferredList(looked, consumeErrors=True)
+        for topic, (ok, outcome) in zip(topics, found, strict=True):
+            if not ok and not is_retry_topic(topic):
+                log.warn(
+                    "group {group}: the route of {topic} is not known yet: {reason}",
+                    group=self.group,
+                    topic=topic,
+                    reason=outcome.getErrorMessage(),  # type: ignore[attr-defined]
+                )
+
+    async def _check_expressions(self) -> None:
+        """Official ``checkClientInBroker``: brokers must understand expressions that are no tags.
+
+        :raises BrokerError: one does not.
+        """
+        for topic, subscription in list(self.subscriptions.items()):
+            if subscription.is_tag_type:
+                continue
+            address = self.instance.routes.any_broker_of(topic)
+            if address is not None:
+                await self.instance.api.check_client_config(
+                    address, self.group, self.instance.client_id, subscription
+                )
+
+    # ------------------------------------------------------------------ as the instance sees it
+
+    def consumer_data(self) -> ConsumerData:
+        """See `IConsumerRole`."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self.consume_type,
+            message_model=self._options.message_model,
+            consume_from_where=self._options.consume_from_where,
+            subscription_data_set=list(self.subscriptions.values()),
+            unit_mode=self._options.unit_mode,
+        )
+
+    def subscribed_topics(self) -> Iterable[str]:
+        """See `IConsumerRole`."""
+        return list(self.subscriptions)
+
+    def queues_changed(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """See `IConsumerRole`."""
+        if self.is_running:
+            self.instance.rebalance_now(self.group)
+
+    def rebalance(self) -> Deferred[None] | None:
+        """See `IConsumerRole`."""
+        return None
+
+    def persist_offsets(self) -> Deferred[None] | None:
+        """See `IConsumerRole`."""
+        return None
+
+    def reset_offsets(
+        self, topic: str, offsets: Mapping[MessageQueue, int]
+    ) -> Deferred[None] | None:
+        """See `IConsumerRole`."""
+        return succeed(None)
+
+    def consume_directly(
+        self, message: MessageExt, broker_name: str | None
+    ) -> ConsumeMessageDirectlyResult | Deferred[ConsumeMessageDirectlyResult]:
+        """See `IConsumerRole`.
+
+        :raises ResponseError: this consumer has no handler.
+        """
+        raise ResponseError(
+            ResponseCode.SYSTEM_ERROR,
+            f"The Consumer Group <{self.group}> has no handler: it is not a push consumer",
+        )
+
+    def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
+        """See `IConsumerRole`."""
+        return self.offsets.table(topic)
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """See `IConsumerRole`."""
+        properties = {
+            _camel(name): _property_text(value)
+            for name, value in attrs.asdict(self._options, recurse=False).items()
+        }
+        properties.update(
+            consumerGroup=self.group,
+            namesrvAddr=self.config.namesrv_addr,
+            clientIP=self.config.client_ip,
+            instanceName=self.config.instance_name,
+            PROP_NAMESERVER_ADDR=self.config.namesrv_addr,
+            PROP_CONSUME_TYPE=self.consume_type.value,
+            PROP_CLIENT_VERSION=CLIENT_VERSION,
+            PROP_CONSUMER_START_TIMESTAMP=str(self._start_ms),
+        )
+        return ConsumerRunningInfo(
+            properties=properties, subscription_set=list(self.subscriptions.values())
+        )
+
+    async def _save(self, queues: Iterable[MessageQueue]) -> None:
+        try:
+            await self.offsets.persist_some(queues, wait=True)
+        except RocketMQError as error:
+            log.warn("group {group}: {error}", group=self.group, error=error)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _property_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    name = getattr(value, "name", None)
+    return name if isinstance(name, str) else str(value)

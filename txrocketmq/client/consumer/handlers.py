@@ -1,0 +1,214 @@
+"""How is the application's handler called, and what does its answer mean?
+
+Stands for ``MessageListenerConcurrently``, ``MessageListenerOrderly``, their contexts and statuses, and ``ConsumeReturnType``. A handler is
+called with a list of messages and a context. It may be a plain function, a coroutine function, or return a Deferred or an asyncio
+future; with ``in_thread`` it is a plain function that may block. Its result is a status of the right kind. Everything else, an
+exception or None among it, means that the messages are consumed again later, and is told in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from txrocketmq.errors import MQClientError
+from txrocketmq.interfaces import IBlockingPool
+from txrocketmq.model.message import MessageExt, MessageQueue
+
+log = Logger()
+
+
+class ConsumeConcurrentlyStatus(enum.Enum):
+    """What a handler says of its messages.
+
+    CONSUME_SUCCESS: they are processed, up to the context's ``ack_index`` if it is set. RECONSUME_LATER: they shall come again.
+    """
+
+    CONSUME_SUCCESS = "CONSUME_SUCCESS"
+    RECONSUME_LATER = "RECONSUME_LATER"
+
+
+class ConsumeOrderlyStatus(enum.Enum):
+    """What an orderly handler says of its messages.
+
+    SUCCESS: they are processed. SUSPEND_CURRENT_QUEUE_A_MOMENT: they shall come again, and nothing else of the queue before them.
+    COMMIT and ROLLBACK are for contexts with ``auto_commit`` off: all since the last commit is processed, or shall come again.
+    """
+
+    SUCCESS = "SUCCESS"
+    ROLLBACK = "ROLLBACK"
+    COMMIT = "COMMIT"
+    SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
+
+
+class ReturnType(enum.Enum):
+    """How a call of a handler ended, for hooks and traces (official ``ConsumeReturnType``)."""
+
+    SUCCESS = "SUCCESS"
+    TIME_OUT = "TIME_OUT"
+    EXCEPTION = "EXCEPTION"
+    RETURNNULL = "RETURNNULL"
+    FAILED = "FAILED"
+
+
+class ConcurrentlyContext:
+    """What a handler may know and say besides its result (official ``ConsumeConcurrentlyContext``).
+
+    :ivar queue: where the messages come from.
+    :ivar delay_level_when_next_consume: -1 gives failed messages up (dead letters), 0 leaves the delay to the broker, which makes it
+        longer with each try, a positive number is a delay level.
+    :ivar ack_index: with CONSUME_SUCCESS, the index of the last message that was processed; None for all.
+    """
+
+    __slots__ = ("ack_index", "delay_level_when_next_consume", "queue")
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.delay_level_when_next_consume = 0
+        self.ack_index: int | None = None
+
+
+class OrderlyContext:
+    """What an orderly handler may know and say besides its result (official ``ConsumeOrderlyContext``).
+
+    :ivar queue: where the messages come from.
+    :ivar auto_commit: False: only COMMIT moves the offset.
+    :ivar suspend_current_queue_time_millis: how long the queue waits after SUSPEND or ROLLBACK; -1 as configured.
+    """
+
+    __slots__ = ("auto_commit", "queue", "suspend_current_queue_time_millis")
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.auto_commit = True
+        self.suspend_current_queue_time_millis = -1
+
+
+S = TypeVar("S", bound=enum.Enum)
+Context = ConcurrentlyContext | OrderlyContext
+HandlerFunction = Callable[[list[MessageExt], Any], Any]
+
+
+class Handler:
+    """Calls a handler, of whatever kind.
+
+    :param status: the enum that it must answer with.
+    :param failure_means: what stands for any other answer.
+    :param pool: where to call it; in the reactor's thread when None.
+    """
+
+    def __init__(
+        self,
+        function: HandlerFunction,
+        status: type[S],
+        failure_means: S,
+        group: str,
+        pool: IBlockingPool | None = None,
+    ) -> None:
+        if not callable(function):
+            raise MQClientError(f"the handler of group {group} cannot be called: {function!r}")
+        if pool is not None and inspect.iscoroutinefunction(function):
+            raise MQClientError(
+                f"the handler of group {group} is a coroutine function, which runs in the reactor;"
+                " in_thread is for plain functions"
+            )
+        self.function = function
+        self.status: type[enum.Enum] = status
+        self.in_thread = pool is not None
+        self._failure_means: enum.Enum = failure_means
+        self._group = group
+        self._pool = pool
+
+    def call(self, messages: list[MessageExt], context: Context) -> Any:
+        """What the handler returned, a Failure of what it raised, or a Deferred of either."""
+        if self._pool is not None:
+            return self._pool.submit(self.function, messages, context)
+        try:
+            result = self.function(messages, context)
+        except Exception:
+            return Failure()  # type: ignore[no-untyped-call]
+        if result.__class__ is self.status:
+            return result
+        if isinstance(result, Deferred):
+            return result
+        if inspect.iscoroutine(result):
+            return Deferred.fromCoroutine(result)
+        if isinstance(result, asyncio.Future):
+            return Deferred.fromFuture(result)
+        return result
+
+    def judge(self, result: object) -> tuple[Any, ReturnType, str]:
+        """The status that a result means, how the call ended, and what was wrong with it (empty: nothing). Logs faults."""
+        if result.__class__ is self.status:
+            assert isinstance(result, enum.Enum)
+            is_good = result.name in ("CONSUME_SUCCESS", "SUCCESS", "COMMIT")
+            return result, ReturnType.SUCCESS if is_good else ReturnType.FAILED, ""
+        if isinstance(result, Failure):
+            log.failure(
+                "group {group}: the handler failed; its messages are consumed again",
+                result,
+                group=self._group,
+            )
+            return self._failure_means, ReturnType.EXCEPTION, short_text(result)
+        wanted = " or ".join(f"{self.status.__name__}.{member.name}" for member in self.status)
+        fault = f"the handler returned {result!r:.200}, expected {wanted}"
+        log.error(
+            "group {group}: {fault}; its messages are consumed again",
+            group=self._group,
+            fault=fault,
+        )
+        return self._failure_means, ReturnType.RETURNNULL, fault
+
+
+def short_text(failure: Failure) -> str:
+    """A failure in one line, as official remarks have it."""
+    return f"{type(failure.value).__name__}: {failure.getErrorMessage()}"
+
+
+def one_by_one(handler: Callable[[MessageExt], Any]) -> HandlerFunction:
+    """A handler of single messages, as one of lists: ``handler(message)`` returns a `ConsumeConcurrentlyStatus`, or a coroutine or
+    Deferred of one. The messages of a list are handled in order; those behind the first that fails come again with it.
+    """
+
+    def handle(messages: list[MessageExt], context: ConcurrentlyContext) -> Any:
+        for index, message in enumerate(messages):
+            result = handler(message)
+            if isinstance(result, Deferred) or inspect.isawaitable(result):
+                return _go_on(handler, messages, context, index, result)
+            if result is not ConsumeConcurrentlyStatus.CONSUME_SUCCESS:
+                return _stopped_at(context, index, result)
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    return handle
+
+
+async def _go_on(
+    handler: Callable[[MessageExt], Any],
+    messages: list[MessageExt],
+    context: ConcurrentlyContext,
+    index: int,
+    waiting: Any,
+) -> object:
+    while True:
+        if isinstance(waiting, Deferred) or inspect.isawaitable(waiting):
+            waiting = await waiting
+        if waiting is not ConsumeConcurrentlyStatus.CONSUME_SUCCESS:
+            return _stopped_at(context, index, waiting)
+        index += 1
+        if index == len(messages):
+            return waiting
+        waiting = handler(messages[index])
+
+
+def _stopped_at(context: ConcurrentlyContext, index: int, result: object) -> object:
+    if index == 0 or result is not ConsumeConcurrentlyStatus.RECONSUME_LATER:
+        return result
+    context.ack_index = index - 1
+    return ConsumeConcurrentlyStatus.CONSUME_SUCCESS

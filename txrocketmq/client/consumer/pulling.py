@@ -1,0 +1,312 @@
+"""How are a queue's messages fetched? One pull at a time, again and again, unless too many wait already.
+
+Stands for ``DefaultMQPushConsumerImpl.pullMessage``, ``PullRequest`` and ``PullMessageService``. What a pull's answer means:
+
+* FOUND: messages are put into the process queue and handed on; the next pull follows at once, or after ``pull_interval``.
+* NO_NEW_MSG, NO_MATCHED_MSG: the next pull follows at once from the offset that the broker names; where nothing waits to be processed, that
+  offset counts as consumed.
+* OFFSET_ILLEGAL: the broker's range has moved. The queue is given up and assigned anew from the offset that the broker names. A slave's word
+  is not taken for going back: it may lag behind its master, so it is asked again until it has caught up.
+
+A pull is answered by the member that the answer before it suggested; when that one cannot be reached, by the master again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from txrocketmq.client.consumer.incoming import prepare, rename_for_application
+from txrocketmq.client.consumer.options import UNLIMITED
+from txrocketmq.client.consumer.parts import Parts
+from txrocketmq.client.consumer.process_queue import ProcessQueue
+from txrocketmq.client.results import PullResult, PullStatus
+from txrocketmq.codec.headers import PullMessageRequestHeader
+from txrocketmq.errors import BrokerError, RemotingError, RocketMQError
+from txrocketmq.model.codes import ResponseCode
+from txrocketmq.model.flags import pull_sys_flag
+from txrocketmq.model.message import MessageExt, MessageQueue
+from txrocketmq.model.names import MASTER_ID, is_retry_topic
+
+log = Logger()
+
+BROKER_SUSPEND_MS = 15_000
+"""How long a broker may hold a pull."""
+PULL_TIMEOUT_MS = 30_000
+FLOW_CONTROL_S = 0.05
+BROKER_BUSY_S = 0.02
+PAUSED_S = 1.0
+LAGGING_SLAVE_S = 1.0
+NOT_LOCKED_S = 3.0
+
+_MIB = 1024 * 1024
+
+Deliver = Callable[[MessageQueue, ProcessQueue, Sequence[MessageExt]], object]
+
+
+class QueuePuller:
+    """Fetches one queue's messages until it is stopped.
+
+    :param next_offset: where to begin.
+    :param deliver: told of messages that were put into the process queue.
+    :param share: how many queues the bounds for a topic are divided by.
+    :param moved: told the offset from which to begin anew.
+    :ivar paused: nothing is fetched while it is set.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        queue: MessageQueue,
+        held: ProcessQueue,
+        next_offset: int,
+        deliver: Deliver,
+        share: Callable[[], int],
+        moved: Callable[[QueuePuller, int], object],
+    ) -> None:
+        self._parts = parts
+        self._clock = parts.clock
+        self._options = parts.options
+        self.queue = queue
+        self.held = held
+        self.next_offset = next_offset
+        self._deliver = deliver
+        self._share = share
+        self._moved = moved
+        self._broker_id = MASTER_ID
+        self._timer: IDelayedCall | None = None
+        self._waiting: Deferred[Any] | None = None
+        self._stopped = False
+        self.paused = False
+        self._renames = is_retry_topic(queue.topic) or bool(parts.config.namespace)
+
+    def start(self) -> None:
+        """Fetch."""
+        self._pull()
+
+    def stop(self) -> None:
+        """Fetch no more; a pull that is under way is forgotten."""
+        self._stopped = True
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.cancel()
+
+    def pause(self) -> None:
+        """Fetch nothing until `resume`."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on at once."""
+        self.paused = False
+        if self._timer is not None and self._timer.active():
+            self._timer.reset(0)
+
+    def _later(self, seconds: float) -> None:
+        if not self._stopped:
+            self._timer = self._clock.callLater(seconds, self._pull)
+
+    # ------------------------------------------------------------------ asking
+
+    def _pull(self) -> None:
+        self._timer = None
+        held = self.held
+        if self._stopped or held.dropped:
+            return
+        now = self._clock.seconds()
+        held.last_pull_s = now
+        if self.paused:
+            self._later(PAUSED_S)
+            return
+        if self._is_full():
+            self._later(FLOW_CONTROL_S)
+            return
+        if self._options.orderly and self._parts.is_clustering and not held.locked:
+            self._later(NOT_LOCKED_S)
+            return
+        subscription = self._parts.subscriptions.get(self.queue.topic)
+        if subscription is None:
+            self._later(self._parts.config.pull_time_delay_millis_when_exception / 1000)
+            return
+        committed = self._parts.offsets.noted(self.queue) or 0
+        commits = committed > 0 and self._parts.is_clustering
+        sends_expression = (
+            self._options.post_subscription_when_pull and not subscription.class_filter_mode
+        )
+        header = PullMessageRequestHeader(
+            consumer_group=self._parts.group,
+            topic=self.queue.topic,
+            queue_id=self.queue.queue_id,
+            queue_offset=self.next_offset,
+            max_msg_nums=self._options.pull_batch_size,
+            sys_flag=pull_sys_flag(
+                commit_offset=commits,
+                suspend=True,
+                subscription=sends_expression,
+                class_filter=subscription.class_filter_mode,
+            ),
+            commit_offset=committed if commits else 0,
+            suspend_timeout_millis=BROKER_SUSPEND_MS,
+            subscription=subscription.sub_string if sends_expression else None,
+            sub_version=subscription.sub_version,
+            max_msg_bytes=self._options.pull_batch_size_in_bytes,
+            expression_type=subscription.expression_type,
+            broker_name=self.queue.broker_name,
+        )
+        asked = self._parts.brokers.pull(self.queue, header, self._broker_id, PULL_TIMEOUT_MS)
+        self._waiting = asked
+        asked.addCallback(self._answered, now)
+        asked.addErrback(self._failed)
+
+    def _is_full(self) -> bool:
+        held, options = self.held, self._options
+        most = options.pull_threshold_for_queue
+        most_bytes = options.pull_threshold_size_for_queue * _MIB
+        if options.pull_threshold_for_topic != UNLIMITED:
+            most = max(1, options.pull_threshold_for_topic // self._share())
+        if options.pull_threshold_size_for_topic != UNLIMITED:
+            most_bytes = max(1, options.pull_threshold_size_for_topic // self._share()) * _MIB
+        if held.count > most:
+            trouble = f"{held.count} messages wait, more than {most}"
+        elif held.size_bytes > most_bytes:
+            trouble = f"{held.size_bytes} bytes wait, more than {most_bytes}"
+        elif not options.orderly and held.span > options.consume_concurrently_max_span:
+            trouble = (
+                f"messages from offset {held.first_offset()} on wait, {held.span} behind the newest"
+            )
+        else:
+            return False
+        if self._parts.calm.may_tell("full"):
+            log.warn(
+                "group {group}: {queue} is not pulled for now: {trouble}",
+                group=self._parts.group,
+                queue=self.queue,
+                trouble=trouble,
+            )
+        return True
+
+    # ------------------------------------------------------------------ answers
+
+    def _answered(self, answer: tuple[PullResult, bool], asked_s: float) -> None:
+        self._waiting = None
+        if self._stopped or self.held.dropped:
+            return
+        result, by_slave = answer
+        self._broker_id = result.suggest_which_broker_id
+        status = result.status
+        if status is PullStatus.FOUND:
+            self._found(result, asked_s)
+        elif status is PullStatus.OFFSET_ILLEGAL:
+            if by_slave and result.next_begin_offset < self.next_offset:
+                self._wait_for_slave(result)
+            elif result.next_begin_offset == self.next_offset:
+                # Nothing to repair: asked again a little later, so that a broker's confusion makes no load.
+                self._later(self._parts.config.pull_time_delay_millis_when_exception / 1000)
+            else:
+                self._begin_anew(result)
+        else:
+            self._advance(result.next_begin_offset)
+            if not self.held.count and self.next_offset >= 0:
+                self._parts.offsets.update(self.queue, self.next_offset, True)
+            self._pull()
+
+    def _advance(self, offset: int) -> None:
+        if offset < self.next_offset:
+            log.warn(
+                "group {group}: {queue}: the broker names offset {offset} after {asked}",
+                group=self._parts.group,
+                queue=self.queue,
+                offset=offset,
+                asked=self.next_offset,
+            )
+        self.next_offset = offset
+
+    def _found(self, result: PullResult, asked_s: float) -> None:
+        parts, held = self._parts, self.held
+        self._advance(result.next_begin_offset)
+        counts = parts.stats.of(self.queue.topic)
+        counts.pulls += 1
+        counts.pull_rt += (self._clock.seconds() - asked_s) * 1000
+        messages = prepare(
+            result.messages,
+            parts.subscriptions[self.queue.topic],
+            result.min_offset,
+            result.max_offset,
+            self._options.filter_hooks,
+        )
+        if not messages:
+            if not held.count:
+                parts.offsets.update(self.queue, self.next_offset, True)
+            self._pull()
+            return
+        counts.pulled += len(messages)
+        if self._renames:
+            rename_for_application(
+                messages,
+                self.queue.topic,
+                parts.config.without_namespace,
+                parts.pop_retry.get(self.queue.topic),
+            )
+        held.put(messages)
+        # Asked before the messages are handled, so that the next ones are on their way meanwhile.
+        if self._options.pull_interval:
+            self._later(self._options.pull_interval / 1000)
+        else:
+            self._pull()
+        self._deliver(self.queue, held, messages)
+
+    def _wait_for_slave(self, result: PullResult) -> None:
+        if self._parts.calm.may_tell("slave"):
+            log.warn(
+                "group {group}: a slave of {broker} does not have offset {offset} of {queue} yet, only {end}; "
+                "waiting",
+                group=self._parts.group,
+                broker=self.queue.broker_name,
+                offset=self.next_offset,
+                queue=self.queue,
+                end=result.max_offset,
+            )
+        self._later(LAGGING_SLAVE_S)
+
+    def _begin_anew(self, result: PullResult) -> None:
+        log.warn(
+            "group {group}: {queue} has offsets {low} to {high}, {asked} is not among them; going on at {next}",
+            group=self._parts.group,
+            queue=self.queue,
+            low=result.min_offset,
+            high=result.max_offset,
+            asked=self.next_offset,
+            next=result.next_begin_offset,
+        )
+        self._moved(self, max(0, result.next_begin_offset))
+
+    # ------------------------------------------------------------------ failures
+
+    def _failed(self, failure: Failure) -> None:
+        self._waiting = None
+        error = failure.value
+        if self._stopped or self.held.dropped or isinstance(error, CancelledError):
+            return
+        if not isinstance(error, RocketMQError):
+            log.failure("pulling {queue}", failure, queue=self.queue)
+        elif isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+            self._later(BROKER_BUSY_S)
+            return
+        elif not is_retry_topic(self.queue.topic) and self._parts.calm.may_tell("pull"):
+            log.warn(
+                "group {group}: {queue} cannot be pulled: {error}",
+                group=self._parts.group,
+                queue=self.queue,
+                error=error,
+            )
+        if isinstance(error, RemotingError):
+            self._broker_id = MASTER_ID
+            self._parts.brokers.refresh_route(self.queue.topic)
+        self._later(self._parts.config.pull_time_delay_millis_when_exception / 1000)
