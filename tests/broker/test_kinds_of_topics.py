@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from operators import R, create_topic, told
-from small_broker import Peer, SmallBroker, properties, send_header
+from small_broker import Peer, SmallBroker, properties, pull_header, send_header
 
 from txrocketmq.codec.headers import SendMessageResponseHeader
 from txrocketmq.codec.record import encode_batch
@@ -96,8 +96,6 @@ def test_a_held_pull_hears_of_a_batch(peer: Peer) -> None:
     create_topic(peer, "B", attributes=BATCH_TOPIC)
     header = send_header("B", batch=True, properties=properties(UNIQ_KEY="BATCH"))
     peer.ask(BATCH, header, batch_of(b"1", b"2"))
-    from small_broker import pull_header
-
     waiting = peer.tell(
         RequestCode.PULL_MESSAGE,
         pull_header("B", offset=2, sys_flag=6, suspend_timeout_millis=20_000),

@@ -274,7 +274,7 @@ def test_a_topic_is_made_and_changed_on_request(broker: SmallBroker, peer: Peer)
         ({"topic": "TBW102"}, "The topic[TBW102] is conflict with system topic."),
         ({"topic": "rmq_sys_x"}, "The topic[rmq_sys_x] is conflict with system topic."),
         ({"perm": 9}, "perm 9"),
-        ({"attributes": "+queue.type=BatchCQ"}, "queue.type=BatchCQ is not served"),
+        ({"attributes": "+queue.type=Batch"}, "value is not in set"),
     ],
 )
 def test_topics_that_cannot_be_made(peer: Peer, fields: dict[str, Any], words: str) -> None:

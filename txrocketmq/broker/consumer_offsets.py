@@ -1,6 +1,6 @@
 """Where does each consumer group stand in each queue?
 
-Stands for ``ConsumerOffsetManager``: kept in ``consumerOffset.json``, saved every five seconds and at stop. Crash story: a crash
+Stands for ``ConsumerOffsetManager`` and ``LmqConsumerOffsetManager``: kept in ``consumerOffset.json``, saved every five seconds and at stop. Crash story: a crash
 forgets at most the last period, so its messages are delivered again; offsets never move past what was consumed.
 
 Besides the committed offsets, and in memory only: how far each group pulled, and offsets that an operator set and the group's next
@@ -17,25 +17,37 @@ from twisted.logger import Logger
 
 from txrocketmq.broker.config_files import PersistedTable
 from txrocketmq.codec.bodies import ConsumerOffsetSerializeWrapper, decode_body, encode_body
+from txrocketmq.codec.bodies.offsets import LmqConsumerOffsetSerializeWrapper
 from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.interfaces import IConfigFiles
+from txrocketmq.model.names import LMQ_QUEUE_ID, is_lmq
 from txrocketmq.model.topic import DataVersion
 
 FILE_NAME = "consumerOffset.json"
+LIGHT_FILE_NAME = "lmqConsumerOffset.json"
+"""Used instead with ``enableLmq``, as officially."""
 SEPARATOR = "@"
 
 
 class ConsumerOffsets:
     """Committed offsets by ``topic@group`` and queue id.
 
+    :param light: groups may be those of light queues (``enableLmq``).
     :ivar data_version: the table's version; goes up every so many commits (`consumerOffsetUpdateVersionStep`).
     """
 
     _log = Logger()
 
     def __init__(
-        self, config: BrokerConfig, files: IConfigFiles, now_ms: Callable[[], int]
+        self,
+        config: BrokerConfig,
+        files: IConfigFiles,
+        now_ms: Callable[[], int],
+        *,
+        light: bool = False,
     ) -> None:
+        self._files = files
+        self._is_light = light
         self._config = config
         self._now_ms = now_ms
         self._table: dict[str, dict[int, int]] = {}
@@ -47,14 +59,17 @@ class ConsumerOffsets:
         self._commits = 0
         self._is_changed = False
         self.data_version = DataVersion(timestamp=now_ms())
-        self.file = PersistedTable(files, FILE_NAME, self._encode)
+        self.file = PersistedTable(files, LIGHT_FILE_NAME if light else FILE_NAME, self._encode)
 
     def load(self) -> None:
-        """Read ``consumerOffset.json``.
+        """Read the file; where there is none for light queues yet, the one without them.
 
         :raises StoreError: neither the file nor its backup can be read.
         """
-        wrapper = self.file.load(partial(decode_body, ConsumerOffsetSerializeWrapper))
+        wrapper = self._load_light() if self._is_light else None
+        if wrapper is None:
+            plain = partial(decode_body, ConsumerOffsetSerializeWrapper)
+            wrapper = self._files.load(FILE_NAME, plain)
         if wrapper is None:
             return
         self._table = wrapper.offset_table or {}
@@ -62,6 +77,17 @@ class ConsumerOffsets:
             self._enter(key)
         if wrapper.data_version is not None:
             self.data_version.assign(wrapper.data_version)
+
+    def _load_light(self) -> ConsumerOffsetSerializeWrapper | None:
+        found = self.file.load(partial(decode_body, LmqConsumerOffsetSerializeWrapper))
+        if found is None:
+            return None
+        table = found.offset_table or {}
+        for key, offset in (found.lmq_offset_table or {}).items():
+            table[key] = {LMQ_QUEUE_ID: offset}
+        return ConsumerOffsetSerializeWrapper(
+            offset_table=table, data_version=found.data_version
+        )
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
         """Note where a group stands; going back is allowed (an operator's reset) and logged.
@@ -201,6 +227,16 @@ class ConsumerOffsets:
             for key in [key for key in table if is_doomed(key)]:
                 del table[key]
 
+    def take_over(self, wrapper: ConsumerOffsetSerializeWrapper) -> None:
+        """A slave: stand where the master says; groups and topics that it does not name stay as they are, as officially."""
+        for key, queues in (wrapper.offset_table or {}).items():
+            if self._table.get(key) != queues:
+                self._table[key] = queues
+                self._enter(key)
+                self._is_changed = True
+        if wrapper.data_version is not None:
+            self.data_version.assign(wrapper.data_version)
+
     def save_if_changed(self) -> None:
         """Save when something was committed since the last time."""
         if self._is_changed:
@@ -219,4 +255,19 @@ class ConsumerOffsets:
         )
 
     def _encode(self) -> bytes:
-        return encode_body(self.to_wrapper())
+        if not self._is_light:
+            return encode_body(self.to_wrapper())
+        light = {
+            key: queues[LMQ_QUEUE_ID]
+            for key, queues in self._table.items()
+            if LMQ_QUEUE_ID in queues and is_lmq(key.partition(SEPARATOR)[2])
+        }
+        return encode_body(
+            LmqConsumerOffsetSerializeWrapper(
+                data_version=self.data_version,
+                lmq_offset_table=light,
+                offset_table={
+                    key: queues for key, queues in self._table.items() if key not in light
+                },
+            )
+        )

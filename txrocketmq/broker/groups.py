@@ -37,14 +37,21 @@ BOOT_GROUPS = (
 class SubscriptionGroups:
     """The table of consumer groups.
 
+    :param light: groups may be those of light queues (``enableLmq``): they are there without being made.
     :ivar data_version: the table's version.
     """
 
     _log = Logger()
 
     def __init__(
-        self, config: BrokerConfig, files: IConfigFiles, now_ms: Callable[[], int]
+        self,
+        config: BrokerConfig,
+        files: IConfigFiles,
+        now_ms: Callable[[], int],
+        *,
+        light: bool = False,
     ) -> None:
+        self._is_light = light
         self._config = config
         self._now_ms = now_ms
         self._table: dict[str, SubscriptionGroupConfig] = {}
@@ -72,11 +79,17 @@ class SubscriptionGroups:
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
         """A group's settings, None when it is unknown; never creates it."""
-        return self._table.get(name)
+        return self._table.get(name) or self._light(name)
+
+    def _light(self, name: str) -> SubscriptionGroupConfig | None:
+        """The settings of a light queue's group, which nobody keeps."""
+        if self._is_light and names.is_lmq(name):
+            return SubscriptionGroupConfig(group_name=name)
+        return None
 
     def find(self, name: str) -> SubscriptionGroupConfig | None:
         """A group's settings; an unknown group is created where the broker may and its name is legal."""
-        group = self._table.get(name)
+        group = self.get(name)
         if group is not None:
             return group
         config = self._config
@@ -97,11 +110,13 @@ class SubscriptionGroups:
         return len(self._table)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._table
+        return name in self._table or (self._is_light and names.is_lmq(name))
 
     def update(self, group: SubscriptionGroupConfig) -> None:
-        """Create a group or replace its settings; the file follows."""
+        """Create a group or replace its settings; the file follows. Those of light queues are not kept."""
         name = group.group_name or ""
+        if self._light(name) is not None:
+            return
         before = self._table.get(name)
         self._table[name] = group
         self.data_version.next(self._now_ms())
@@ -157,6 +172,18 @@ class SubscriptionGroups:
         """
         topics = self._forbidden.get(group)
         return topics is not None and bool(topics.get(topic, 0) & 1 << bit)
+
+    def take_over(self, wrapper: SubscriptionGroupWrapper) -> None:
+        """A slave: have exactly the groups of the master; nothing when the version is known."""
+        if wrapper.data_version == self.data_version or not wrapper.subscription_group_table:
+            return
+        self._table = wrapper.subscription_group_table
+        for name, group in self._table.items():
+            group.group_name = group.group_name or name
+        self._forbidden = wrapper.forbidden_table or {}
+        self.data_version.assign(wrapper.data_version)
+        self._log.info("took over {count} consumer groups of the master", count=len(self._table))
+        self.file.changed()
 
     def to_wrapper(self) -> SubscriptionGroupWrapper:
         """The table with its version, as it is listed and kept."""

@@ -49,6 +49,7 @@ class Topics:
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
+        self._is_light = store_config.enable_lmq
         self._now_ms = now_ms
         self._table: dict[str, TopicConfig] = {}
         self.sendable: dict[str, TopicConfig] = {}
@@ -76,8 +77,11 @@ class Topics:
             self.data_version.assign(wrapper.data_version)
 
     def get(self, name: str) -> TopicConfig | None:
-        """A topic's settings, None when it is unknown."""
-        return self._table.get(name)
+        """A topic's settings, None when it is unknown. Light queues are there without being made (``enableLmq``)."""
+        topic = self._table.get(name)
+        if topic is None and self._is_light and names.is_lmq(name):
+            return _topic(name, 1)
+        return topic
 
     def attributes_of(self, name: str) -> Mapping[str, str] | None:
         """A topic's attributes, None when it is unknown."""
@@ -92,7 +96,7 @@ class Topics:
         return len(self._table)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._table
+        return name in self._table or (self._is_light and names.is_lmq(name))
 
     def create_by_default(
         self, name: str, default_topic: str, client_queue_nums: int, sys_flag: int
@@ -164,7 +168,9 @@ class Topics:
         return topic
 
     def update(self, topics: list[TopicConfig]) -> None:
-        """Create topics or replace their settings; the file and the name servers follow."""
+        """Create topics or replace their settings; the file and the name servers follow. Light queues have none."""
+        if self._is_light:
+            topics = [topic for topic in topics if not names.is_lmq(topic.topic_name)]
         for topic in topics:
             name = topic.topic_name or ""
             before = self._table.get(name)
@@ -212,6 +218,24 @@ class Topics:
         if changed:
             self.data_version.next(self._now_ms())
             self.file.changed()
+
+    def take_over(self, table: Mapping[str, TopicConfig], version: DataVersion) -> None:
+        """A slave: have exactly the topics of the master, whatever they were here; nothing when the version is known."""
+        if version == self.data_version or not table:
+            return
+        before = self._table
+        self._table, self.sendable = {}, {}
+        for name, topic in table.items():
+            topic.topic_name = topic.topic_name or name
+            self._put(topic)
+        self.data_version.assign(version)
+        self._log.info(
+            "took over {count} topics of the master; {gone} are gone",
+            count=len(self._table),
+            gone=len(before.keys() - self._table.keys()),
+        )
+        self.file.changed()
+        self.on_change([t for name, t in self._table.items() if before.get(name) != t])
 
     def to_wrapper(self) -> TopicConfigSerializeWrapper:
         """The table with its version, as it is registered and kept."""

@@ -152,6 +152,23 @@ class Reput:
         if self.listeners and not sys_flag & NOT_IN_QUEUE:
             following = queue_offset + (1 if extras is None else extras.messages)
             self.tell(queue, following, tags_code, store_timestamp_ms)
+        if extras is not None and extras.light and not sys_flag & NOT_IN_QUEUE:
+            self._put_light(extras.light, physical_offset, size, tags_code, store_timestamp_ms)
+
+    def _put_light(
+        self,
+        light: LightUnits,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        store_timestamp_ms: int,
+    ) -> None:
+        """Add the units of a record to the light queues that it is in too."""
+        for queue, queue_offset in light:
+            queue.put(queue_offset, physical_offset, size, tags_code, self._disk)
+            self._queues.mark_dirty(queue)
+            if self.listeners:
+                self.tell(queue, queue_offset + 1, tags_code, store_timestamp_ms)
 
     def _put(
         self,

@@ -41,6 +41,14 @@ class ConsumerOffsetSerializeWrapper(Bean, kw_only=True):
     offset_table: dict[str, dict[int, int]] = fresh(dict)
 
 
+class LmqConsumerOffsetSerializeWrapper(Bean, kw_only=True):
+    """The file ``lmqConsumerOffset.json``: as above, and ``topic@group`` to logical offset for the groups of light queues."""
+
+    data_version: DataVersion | None = None
+    lmq_offset_table: dict[str, int] = fresh(dict)
+    offset_table: dict[str, dict[int, int]] = fresh(dict)
+
+
 class DelayOffsetSerializeWrapper(Bean, kw_only=True):
     """Where the delivery of each delay level stands; also the file ``delayOffset.json``."""
 

@@ -1,0 +1,117 @@
+"""How is one message put into many light queues? LMQ: ``%LMQ%`` queues without a topic, named by a property of the message.
+
+Stands for ``LmqDispatch`` and the dispatch half of ``MultiDispatchUtils``. ``INNER_MULTI_DISPATCH`` names the queues, separated by commas;
+the store writes ``INNER_MULTI_QUEUE_OFFSET`` beside it, the message's logical offset in each. A light queue is an ordinary consume queue
+with number 0 whose units point at records of other topics.
+
+Crash story: the record says everything, so light queues are derived again as all others.
+"""
+
+from __future__ import annotations
+
+from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.model import properties as props
+from txrocketmq.model.message import MessageRecord
+from txrocketmq.model.names import (
+    LMQ_DISPATCH_SEPARATOR,
+    LMQ_QUEUE_ID,
+    is_lmq,
+    topic_allows_lmq,
+)
+from txrocketmq.model.properties import find_property, with_property
+from txrocketmq.store.batchqueue import BatchConsumeQueue
+from txrocketmq.store.consumequeue import ConsumeQueue
+from txrocketmq.store.queuetable import QueueTable
+from txrocketmq.store.results import PutMessageStatus
+
+DISPATCH_NAME = props.INNER_MULTI_DISPATCH.encode()
+
+#: A queue's name is the name of a directory.
+_MAX_NAME_BYTES = 255
+
+LightUnits = tuple[tuple[ConsumeQueue, int], ...]
+"""Light queues, and a message's logical offset in each."""
+
+
+class LightQueues:
+    """The light queues of a store."""
+
+    def __init__(self, config: MessageStoreConfig, table: QueueTable) -> None:
+        self._config = config
+        self._table = table
+
+    def wanted(self, record: MessageRecord) -> list[str] | PutMessageStatus:
+        """The queues that a message names, or why it is not taken.
+
+        Official brokers take names that are no light queue's, and stumble over them afterwards.
+        """
+        text = find_property(record.properties, props.INNER_MULTI_DISPATCH)
+        if not text or not text.strip() or not topic_allows_lmq(record.topic):
+            return []
+        names = text.split(LMQ_DISPATCH_SEPARATOR)
+        if not all(map(_is_name, names)):
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        known = self._table.queues
+        new = sum((name, LMQ_QUEUE_ID) not in known for name in set(names))
+        if new and self._table.light_count + new > self._config.max_lmq_consume_queue_num:
+            return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
+        return names
+
+    def offsets_text(self, record: MessageRecord, names: list[str]) -> bytes:
+        """The message's properties with its offset in each of these queues."""
+        known, offsets = self._table.queues, []
+        for name in names:
+            queue = known.get((name, LMQ_QUEUE_ID))
+            offsets.append("0" if queue is None else str(queue.next_index))
+        return with_property(
+            record.properties,
+            props.INNER_MULTI_QUEUE_OFFSET,
+            LMQ_DISPATCH_SEPARATOR.join(offsets),
+        )
+
+    def count(self, names: list[str]) -> LightUnits:
+        """The message is in the log: it has its places now. Which of them there are to be dispatched."""
+        units = []
+        for name in dict.fromkeys(names):
+            queue = self._table.create(name, LMQ_QUEUE_ID)
+            if isinstance(queue, ConsumeQueue):
+                units.append((queue, queue.next_index))
+                queue.next_index += 1
+        return tuple(units) if self._config.enable_multi_dispatch else ()
+
+    def derived(self, topic: str, found: dict[str, str]) -> LightUnits:
+        """The places of a record that was found in the log, by its properties."""
+        units = {}
+        for name, offset in places(self._config, topic, found):
+            queue = self._table.create(name, LMQ_QUEUE_ID)
+            if not isinstance(queue, BatchConsumeQueue):
+                units[queue] = offset
+        return tuple(units.items())
+
+
+def places(config: MessageStoreConfig, topic: str, found: dict[str, str]) -> list[tuple[str, int]]:
+    """Names of light queues and the logical offsets in them, as a record's properties say."""
+    text = found.get(props.INNER_MULTI_DISPATCH, "")
+    offsets = found.get(props.INNER_MULTI_QUEUE_OFFSET, "").split(LMQ_DISPATCH_SEPARATOR)
+    names = text.split(LMQ_DISPATCH_SEPARATOR)
+    if (
+        not (config.enable_lmq and config.enable_multi_dispatch)
+        or not text
+        or not topic_allows_lmq(topic)
+        or len(names) != len(offsets)
+    ):
+        return []
+    return [
+        (name, int(offset))
+        for name, offset in zip(names, offsets, strict=True)
+        if offset.isdecimal() and _is_name(name)
+    ]
+
+
+def _is_name(name: str) -> bool:
+    return (
+        is_lmq(name)
+        and "/" not in name
+        and "\0" not in name
+        and len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
+    )
