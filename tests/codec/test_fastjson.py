@@ -11,8 +11,10 @@ from golden import LINES, frame_body, units, wire_frames
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txrocketmq.codec.fastjson import MAX_DEPTH, loads, standardize
+from txrocketmq.codec.bodies import decode_body
+from txrocketmq.codec.fastjson import MAX_DEPTH, MAX_TEXTS, loads, standardize
 from txrocketmq.errors import BodyError
+from txrocketmq.model.topic import DataVersion
 
 
 @pytest.mark.parametrize(
@@ -180,3 +182,19 @@ def test_all_recorded_bodies_are_read() -> None:
 def test_bodies_of_the_official_serializer_are_read(line: str) -> None:
     for body in units(line)["bodies"]:
         assert isinstance(loads(body["text"].encode()), dict), body["note"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b'{"a":{' + b'"k":{},' * 100_000, "truncated"),
+        (b'"' * (2 * MAX_TEXTS + 1), "too much for the dialect"),
+        (b"{0:1," + b'"k":1,' * MAX_TEXTS + b'"k":}', "too much for the dialect"),
+    ],
+    ids=["cut short", "nothing but quotes", "more texts than any body has"],
+)
+def test_what_would_take_long_to_be_understood_is_refused_at_once(data: bytes, words: str) -> None:
+    with pytest.raises(BodyError, match=words):
+        loads(data)
+    with pytest.raises(BodyError, match=words):
+        decode_body(DataVersion, data)

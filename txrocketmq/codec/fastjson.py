@@ -21,15 +21,19 @@ import msgspec
 
 from txrocketmq.errors import BodyError
 
-__all__ = ["MAX_DEPTH", "loads", "mend", "standardize"]
+__all__ = ["MAX_DEPTH", "MAX_TEXTS", "check_mendable", "loads", "mend", "standardize"]
 
 MAX_DEPTH = 200
 """How deep objects and lists may be nested in the dialect."""
 
+MAX_TEXTS = 500_000
+"""How many texts a body in the dialect may have: a hundred thousand groups or topics, with names of members."""
+
 # A text that does not end reaches to the end of the data: so each byte is looked at once, whatever is sent.
 _TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
 _STRING = re.compile(b"(" + _TEXT + b")", re.DOTALL)
-_NUMBER_KEY = re.compile(rb"(?<=[{,])\s*(-?\d+)\s*(?=:)")
+# Outside of texts, only a key stands before a colon.
+_NUMBER_KEY = re.compile(rb"(?<!\d)(-?\d++)\s*+(?=:)")
 _OBJECT_KEY_END = re.compile(rb"\}\s*:")
 _TOKEN = re.compile(_TEXT + rb'|[{}\[\],:]|[^"{}\[\],:]+', re.DOTALL)
 # A whole pair, half of one (the group), or any other escape.
@@ -51,12 +55,26 @@ def loads(data: bytes) -> object:
     try:
         try:
             return _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError) as failure:
+            check_mendable(data, failure)
             return _decode(standardize(mend(data)))
     except msgspec.DecodeError as failure:
         raise BodyError(f"not JSON: {failure}") from None
     except RecursionError:
         raise BodyError("JSON is nested too deeply") from None
+
+
+def check_mendable(data: bytes, failure: Exception) -> None:
+    """Whether another reading may make sense of a text that is no standard JSON, and does not hold everybody else up.
+
+    :raises BodyError: it ends too early, or it has more than `MAX_TEXTS` texts.
+    """
+    if "truncated" in str(failure):
+        raise BodyError(f"not JSON: {failure}")
+    if data.count(b'"') > 2 * MAX_TEXTS:
+        raise BodyError(
+            f"not JSON, and with more than {MAX_TEXTS} texts too much for the dialect: {failure}"
+        )
 
 
 def mend(data: bytes) -> bytes:

@@ -11,6 +11,7 @@ Stands for ``RegisterBrokerBody`` and the topic tables in it. The forms:
 
 from __future__ import annotations
 
+import re
 import zlib
 from struct import Struct
 
@@ -25,10 +26,13 @@ from txrocketmq.model.javahash import crc32
 from txrocketmq.model.static_topic import TopicQueueMappingDetail, TopicQueueMappingInfo
 from txrocketmq.model.topic import DataVersion, TopicConfig, TopicShare
 
-MAX_REGISTRATION_BYTES = 64 * 1024 * 1024
-"""Bound on what a compressed registration may grow to."""
+MAX_REGISTRATION_BYTES = 32 * 1024 * 1024
+"""Bound on what a compressed registration may grow to: some 300,000 topics, twice what fits into a frame of the plain form."""
 
 _INT = Struct(">i")
+_PLAIN_TEXT = re.compile(
+    r"([^ ]+) (\d{1,9}) (\d{1,9}) (\d{1,9}) [^ ]+(?: .*)?", re.ASCII | re.DOTALL
+)
 _encoder = msgspec.json.Encoder()
 
 
@@ -119,9 +123,7 @@ def decode_register_broker(data: bytes, *, compressed: bool, version: int) -> Re
         wrapper.topic_config_table[config.topic_name or ""] = config
     filter_servers = _filter_servers(reader.block("filterServerList"))
     if version >= V5_0_0:
-        for number in range(reader.count("mapping count")):
-            info = decode_body(TopicQueueMappingInfo, reader.block(f"mapping {number}"))
-            wrapper.topic_queue_mapping_info_map[info.topic or ""] = info
+        wrapper.topic_queue_mapping_info_map = _mappings(reader)
     return RegisterBrokerBody(
         filter_server_list=filter_servers, topic_config_serialize_wrapper=wrapper
     )
@@ -135,15 +137,46 @@ def decode_registered(data: bytes, *, compressed: bool, version: int) -> Registe
     :param version: the version number of the broker's command.
     :raises BodyError: naming the part that cannot be read.
     """
-    if version >= V3_0_11 and not compressed:
-        try:
-            body = decode_body(RegisteredBody, data)
-        except BodyError:
-            # The same, with the error in the official body's words.
-            body = _part_of(decode_body(RegisterBrokerBody, data))
-    else:
-        body = _part_of(decode_register_broker(data, compressed=compressed, version=version))
-    return body
+    if version < V3_0_11:
+        return _part_of(decode_register_broker(data, compressed=compressed, version=version))
+    if compressed:
+        return _decode_compact(data, version)
+    try:
+        return decode_body(RegisteredBody, data)
+    except BodyError:
+        # The same, with the error in the official body's words.
+        return _part_of(decode_body(RegisterBrokerBody, data))
+
+
+def _decode_compact(data: bytes, version: int) -> RegisteredBody:
+    reader = _Reader(inflate(data, MAX_REGISTRATION_BYTES, "RegisterBrokerBody"))
+    table = RegisteredTable(data_version=decode_body(DataVersion, reader.block("dataVersion")))
+    shares = table.topic_config_table
+    for number in range(reader.count("topic count")):
+        text = _utf8(reader.block("a topic"), f"topic {number}")
+        found = _PLAIN_TEXT.fullmatch(text)
+        if found is None:
+            config = parse_topic_config_text(text)
+            shares[config.topic_name or ""] = _share(config)
+        else:
+            name, read_queues, write_queues, perm = found.groups()
+            shares[name] = TopicShare(
+                perm=int(perm),
+                read_queue_nums=int(read_queues),
+                write_queue_nums=int(write_queues),
+            )
+    filter_servers = _filter_servers(reader.block("filterServerList"))
+    if version >= V5_0_0:
+        table.topic_queue_mapping_info_map = _mappings(reader)
+    return RegisteredBody(filter_server_list=filter_servers, topic_config_serialize_wrapper=table)
+
+
+def _mappings(reader: _Reader) -> dict[str, TopicQueueMappingInfo]:
+    found = {}
+    for number in range(reader.count("mapping count")):
+        info = decode_body(TopicQueueMappingInfo, reader.block(f"mapping {number}"))
+        found[info.topic or ""] = info
+    return found
 
 
 def _part_of(whole: RegisterBrokerBody) -> RegisteredBody:

@@ -44,16 +44,34 @@ def decode_body(kind: type[T], data: bytes) -> T:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
         found: T = decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
+    except msgspec.ValidationError:
+        # JSON it is; a null or a number as text may be in the way.
+        return convert_body(kind, load_dialect(kind, data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as failure:
+        return _decode_dialect(kind, decoder, data, failure)
     else:
         return found
+
+
+def _decode_dialect(
+    kind: type[T], decoder: msgspec.json.Decoder[Any], data: bytes, failure: Exception
+) -> T:
     try:
+        fastjson.check_mendable(data, failure)
         # Bare numbers as keys are the usual reason.
-        found = decoder.decode(fastjson.standardize(fastjson.mend(data)))
-    except (msgspec.DecodeError, BodyError, UnicodeDecodeError, RecursionError):
-        return convert_body(kind, load_dialect(kind, data))
-    return found
+        text = fastjson.standardize(fastjson.mend(data))
+        try:
+            found: T = decoder.decode(text)
+        except msgspec.ValidationError:
+            return convert_body(kind, load_dialect(kind, text))
+        return found
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BodyError(f"{kind.__name__}: not JSON: {error}") from None
+    except RecursionError:
+        raise BodyError(f"{kind.__name__}: JSON is nested too deeply") from None
+    except BodyError as error:
+        named = str(error).startswith(kind.__name__)
+        raise error if named else BodyError(f"{kind.__name__}: {error}") from None
 
 
 def encode_bodies(beans: Sequence[msgspec.Struct]) -> bytes:
