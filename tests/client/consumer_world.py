@@ -9,8 +9,8 @@ from client_world import ClientWorld
 from small_broker import send_header
 from small_world import remoting_client, run_until
 
+from txrocketmq.client.consumer.config import PushConfig
 from txrocketmq.client.consumer.handlers import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
-from txrocketmq.client.consumer.options import PushOptions
 from txrocketmq.client.consumer.push import PushConsumer
 from txrocketmq.codec.bodies import ConsumerConnection
 from txrocketmq.codec.bodies.wire import decode_body
@@ -124,16 +124,17 @@ class ConsumerWorld(ClientWorld):
         subscriptions: Any = TOPIC,
         client: dict[str, Any] | None = None,
         start: bool = True,
-        **options: Any,
+        **settings: Any,
     ) -> PushConsumer:
         """A push consumer with a client of its own."""
-        options.setdefault("consume_from_where", FIRST)
-        pool = options.pop("pool", None) or ImmediatePool()
+        settings.setdefault("consume_from_where", FIRST)
+        pool = settings.pop("pool", None) or ImmediatePool()
         consumer = PushConsumer(
+            self.clock,
             group,
             subscriptions,
             handler,
-            options=PushOptions(offset_store_dir="/offsets", **options),
+            settings=PushConfig(offset_store_dir="/offsets", **settings),
             instance=self.instance(**(client or {})),
             pool=pool,
             disk=self.disk,

@@ -16,15 +16,15 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from txrocketmq.client.config import ClientConfig
-from txrocketmq.client.consumer.group_brokers import GroupBrokers
-from txrocketmq.client.consumer.offsets import LocalOffsetStore, RemoteOffsetStore
-from txrocketmq.client.consumer.options import (
+from txrocketmq.client.consumer.config import (
     MessageSelector,
-    PullOptions,
-    PushOptions,
+    PullConfig,
+    PushConfig,
     check_group,
     subscription_of,
 )
+from txrocketmq.client.consumer.group_brokers import GroupBrokers
+from txrocketmq.client.consumer.offsets import LocalOffsetStore, RemoteOffsetStore
 from txrocketmq.client.consumer.parts import Calm, OffsetStore
 from txrocketmq.client.instance import ClientInstance, shared_instance
 from txrocketmq.client.interfaces import IConsumerRole
@@ -41,6 +41,7 @@ from txrocketmq.model.heartbeat import (
 )
 from txrocketmq.model.message import MessageExt, MessageQueue
 from txrocketmq.model.names import is_retry_topic
+from txrocketmq.remoting.dispatch import RequestHook
 from txrocketmq.remoting.pools import BlockingPool
 from txrocketmq.store.disk import RealDisk
 
@@ -56,9 +57,12 @@ Self = TypeVar("Self", bound="ConsumerService")
 class ConsumerService(Service):
     """A consumer's life: a service, an async context manager, or `start` and `stop` by hand. It runs once.
 
+    :param reactor: connects, has the threads, and is the clock.
     :param group: without name space.
-    :param reactor: the installed one unless given.
-    :param instance: shared with the other roles of the same configuration unless given.
+    :param client: settings of the client; by itself a client of its own. Roles that share it share connections.
+    :param namesrv_addr: short for ``client=ClientConfig(namesrv_addr=...)``.
+    :param instance: share this one instead of the reactor's for the client id.
+    :param hooks: see every request, for signatures (official ``RPCHook``); only where the client instance is made here.
     :param pool: for blocking work; a pool of its own unless given.
     :param disk: for the offsets of broadcasting.
     :ivar group: with name space.
@@ -69,31 +73,33 @@ class ConsumerService(Service):
 
     def __init__(
         self,
-        group: str,
-        options: PushOptions | PullOptions,
-        config: ClientConfig | None,
         reactor: Any,
+        group: str,
+        client: ClientConfig | None,
+        settings: PushConfig | PullConfig,
+        namesrv_addr: str,
         instance: ClientInstance | None,
+        hooks: Sequence[RequestHook],
         pool: IBlockingPool | None,
         disk: IDisk | None,
     ) -> None:
-        if config is None:
-            config = instance.config if instance is not None else ClientConfig()
+        if client is None:
+            client = ClientConfig(namesrv_addr=namesrv_addr) if namesrv_addr else ClientConfig()
+        if instance is None:
+            instance = shared_instance(reactor, client, hooks)
+        config = instance.config
+        self._reactor = reactor
         self.config = config
         self.group = config.with_namespace(group)
         check_group(self.group)
-        options.check()
-        self._options = options
-        if instance is None:
-            if reactor is None:
-                from twisted.internet import reactor
-            instance = shared_instance(reactor, config)
+        settings.check()
+        self._settings = settings
         self.instance = instance
         self.clock = instance.clock
         self._pool = pool
         self._own_pool: BlockingPool | None = None
         self._disk = disk
-        self.brokers = GroupBrokers(instance, self.group, options.unit_mode)
+        self.brokers = GroupBrokers(instance, self.group, settings.unit_mode)
         self.calm = Calm(self.clock)
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.offsets: OffsetStore = self._make_offsets()
@@ -204,22 +210,22 @@ class ConsumerService(Service):
     # ------------------------------------------------------------------ parts
 
     def _make_offsets(self) -> OffsetStore:
-        if self._options.message_model is MessageModel.CLUSTERING:
+        if self._settings.message_model is MessageModel.CLUSTERING:
             return RemoteOffsetStore(self.brokers, self.group)
         return LocalOffsetStore(
             self._disk or RealDisk(),
             self.pool,
             self.config.local_client_id,
             self.group,
-            self._options.offset_store_dir,
+            self._settings.offset_store_dir,
         )
 
     @property
     def pool(self) -> IBlockingPool:
         """For blocking work; made when it is first wanted."""
         if self._pool is None:
-            threads = getattr(self._options, "consume_thread_max", 1)
-            self._own_pool = BlockingPool(self.clock, f"consumer-{self.group}", threads)  # type: ignore[arg-type]
+            threads = getattr(self._settings, "consume_thread_max", 1)
+            self._own_pool = BlockingPool(self._reactor, f"consumer-{self.group}", threads)
             self._pool = self._own_pool
         return self._pool
 
@@ -295,10 +301,10 @@ class ConsumerService(Service):
         return ConsumerData(
             group_name=self.group,
             consume_type=self.consume_type,
-            message_model=self._options.message_model,
-            consume_from_where=self._options.consume_from_where,
+            message_model=self._settings.message_model,
+            consume_from_where=self._settings.consume_from_where,
             subscription_data_set=list(self.subscriptions.values()),
-            unit_mode=self._options.unit_mode,
+            unit_mode=self._settings.unit_mode,
         )
 
     def subscribed_topics(self) -> Iterable[str]:
@@ -344,7 +350,7 @@ class ConsumerService(Service):
         """See `IConsumerRole`."""
         properties = {
             _camel(name): _property_text(value)
-            for name, value in attrs.asdict(self._options, recurse=False).items()
+            for name, value in attrs.asdict(self._settings, recurse=False).items()
         }
         properties.update(
             consumerGroup=self.group,

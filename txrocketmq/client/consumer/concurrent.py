@@ -116,7 +116,9 @@ class PulledOutcomes:
         for message in messages:
             origin = parts.config.with_namespace(message.topic)
             try:
-                await parts.brokers.send_back(message, origin, delay_level, parts.options.max_tries)
+                await parts.brokers.send_back(
+                    message, origin, delay_level, parts.settings.max_tries
+                )
             except RocketMQError as error:
                 refused.append(message)
                 if parts.calm.may_tell("refused"):
@@ -181,9 +183,9 @@ class ConcurrentConsumption:
         self._outcomes: Outcomes = outcomes or PulledOutcomes(parts)
         self._clock = parts.clock
         self._handler = parts.handler
-        self._limit = parts.options.consume_thread_max
-        self._batch_size = parts.options.consume_message_batch_max_size
-        self._timeout_s = parts.options.consume_timeout * 60
+        self._limit = parts.settings.consume_thread_max
+        self._batch_size = parts.settings.consume_message_batch_max_size
+        self._timeout_s = parts.settings.consume_timeout * 60
         self._waiting: deque[_Work] = deque()
         self._runs: set[_Run] = set()
         self._later: set[IDelayedCall] = set()
@@ -244,7 +246,7 @@ class ConcurrentConsumption:
         total, position = len(messages), work.position
         parts, clock, call = self._parts, self._clock, self._handler.call
         counts = parts.stats.of(queue.topic)
-        hooks = parts.options.consume_hooks
+        hooks = parts.settings.consume_hooks
         done: list[MessageExt] = []
         calls = 0
         started = began = clock.seconds()

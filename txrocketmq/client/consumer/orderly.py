@@ -82,12 +82,12 @@ class OrderlyConsumption:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._clock = parts.clock
-        self._options = parts.options
+        self._settings = parts.settings
         self._handler = parts.handler
-        self._timeout_s = parts.options.consume_timeout * 60
+        self._timeout_s = parts.settings.consume_timeout * 60
         self._lines: dict[MessageQueue, _Line] = {}
         self._waiting: deque[_Line] = deque()
-        self._places = parts.options.consume_thread_max
+        self._places = parts.settings.consume_thread_max
         self._pumping = False
         self._next_turn: IDelayedCall | None = None
         self._sweep: IDelayedCall | None = None
@@ -104,7 +104,7 @@ class OrderlyConsumption:
     @property
     def running(self) -> int:
         """Handlers under way."""
-        return self._options.consume_thread_max - self._places
+        return self._settings.consume_thread_max - self._places
 
     def start(self) -> None:
         """Begin to renew locks, and to look for handlers that take too long."""
@@ -187,7 +187,7 @@ class OrderlyConsumption:
             if now >= end:
                 self._later(line, 0)
                 return
-            messages = line.held.take(self._options.consume_message_batch_max_size, now)
+            messages = line.held.take(self._settings.consume_message_batch_max_size, now)
             if not messages:
                 return
             line.messages = messages
@@ -252,12 +252,12 @@ class OrderlyConsumption:
     def _suspend(self, line: _Line) -> None:
         wanted = line.context.suspend_current_queue_time_millis
         if wanted == -1:
-            wanted = self._options.suspend_current_queue_time_millis
+            wanted = self._settings.suspend_current_queue_time_millis
         self._later(line, max(MIN_SUSPEND_MS, min(wanted, MAX_SUSPEND_MS)) / 1000)
 
     def _suspend_or_give_up(self, line: _Line) -> None:
         """Count one more try; messages that had all of theirs go to the retry topic, whose broker makes dead letters of them."""
-        limit = self._options.max_reconsume_times
+        limit = self._settings.max_reconsume_times
         if limit == -1:
             limit = MAX_INT
         too_often = []

@@ -8,10 +8,10 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 
 from txrocketmq.client.config import ClientConfig
+from txrocketmq.client.consumer.config import PushConfig
 from txrocketmq.client.consumer.group_brokers import GroupBrokers
 from txrocketmq.client.consumer.handlers import Handler
 from txrocketmq.client.consumer.offsets import LocalOffsetStore, RemoteOffsetStore
-from txrocketmq.client.consumer.options import PushOptions
 from txrocketmq.client.consumer.stats import ConsumerStats
 from txrocketmq.client.hooks import ConsumeContext, call_hooks
 from txrocketmq.model.heartbeat import MessageModel, SubscriptionData
@@ -56,7 +56,7 @@ class Parts:
     instance: ClientInstance
     config: ClientConfig
     group: str
-    options: PushOptions
+    settings: PushConfig
     handler: Handler
     brokers: GroupBrokers
     offsets: OffsetStore
@@ -73,13 +73,13 @@ class Parts:
     @property
     def is_clustering(self) -> bool:
         """Whether members share the messages."""
-        return self.options.message_model is MessageModel.CLUSTERING
+        return self.settings.message_model is MessageModel.CLUSTERING
 
     def before_handler(
         self, messages: list[MessageExt], queue: MessageQueue
     ) -> ConsumeContext | None:
         """Call the hooks; the context for `after_handler`, None when there are no hooks."""
-        hooks = self.options.consume_hooks
+        hooks = self.settings.consume_hooks
         if not hooks:
             return None
         context = ConsumeContext(self.group, messages, queue, self.config.namespace)
@@ -92,4 +92,4 @@ class Parts:
         """Call the hooks again, with the outcome."""
         if context is not None:
             context.status, context.return_type, context.success = status, return_type, success
-            call_hooks(self.options.consume_hooks, "after_consume", context)
+            call_hooks(self.settings.consume_hooks, "after_consume", context)

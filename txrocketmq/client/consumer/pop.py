@@ -230,7 +230,7 @@ class PoppedOutcomes:
 
     def _delay_s(self, message: MessageExt, delay_level: int) -> int | None:
         """When a failed message comes again; None when it was tried too often for long enough, and is acknowledged."""
-        if message.reconsume_times >= self._parts.options.max_tries:
+        if message.reconsume_times >= self._parts.settings.max_tries:
             age_s = self._parts.clock.seconds() - message.born_timestamp / 1000
             if age_s > POP_DELAYS_S[-1] * 2:
                 return None
@@ -254,7 +254,7 @@ class QueuePopper:
     ) -> None:
         self._parts = parts
         self._clock = parts.clock
-        self._options = parts.options
+        self._settings = parts.settings
         self._brokers = brokers
         self._outcomes = outcomes
         self.queue = queue
@@ -303,16 +303,16 @@ class QueuePopper:
         if self.paused or subscription is None:
             self._later(PAUSED_S)
             return
-        if self.held.waiting > self._options.pop_threshold_for_queue:
+        if self.held.waiting > self._settings.pop_threshold_for_queue:
             self._later(FLOW_CONTROL_S)
             return
-        first = self._options.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        first = self._settings.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         header = PopMessageRequestHeader(
             consumer_group=self._parts.group,
             topic=self.queue.topic,
             queue_id=self.queue.queue_id,
-            max_msg_nums=self._options.pop_batch_nums,
-            invisible_time=self._options.pop_invisible_time,
+            max_msg_nums=self._settings.pop_batch_nums,
+            invisible_time=self._settings.pop_invisible_time,
             poll_time=BROKER_SUSPEND_MS,
             born_time=int(now * 1000),
             init_mode=INIT_MIN if first else INIT_MAX,
@@ -339,8 +339,8 @@ class QueuePopper:
             counts.pull_rt += (self._clock.seconds() - asked_s) * 1000
             counts.pulled += len(messages)
             self.held.waiting += len(messages)
-        if messages and self._options.pull_interval:
-            self._later(self._options.pull_interval / 1000)
+        if messages and self._settings.pull_interval:
+            self._later(self._settings.pull_interval / 1000)
         else:
             self._pop()
         if messages:
@@ -353,13 +353,13 @@ class QueuePopper:
         for message in popped:
             message.topic = topic
         found = matching(popped, self._parts.subscriptions[self.queue.topic])
-        for hook in self._options.filter_hooks:
+        for hook in self._settings.filter_hooks:
             try:
                 found = list(found)
                 hook(found)
             except Exception:
                 log.failure("filter hook {hook} failed", hook=hook)
-        limit = self._options.max_tries
+        limit = self._settings.max_tries
         found = [message for message in found if message.reconsume_times <= limit]
         if len(found) != len(popped):
             wanted = {id(message) for message in found}

@@ -21,8 +21,8 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from txrocketmq.client.consumer.config import UNLIMITED
 from txrocketmq.client.consumer.incoming import prepare, rename_for_application
-from txrocketmq.client.consumer.options import UNLIMITED
 from txrocketmq.client.consumer.parts import Parts
 from txrocketmq.client.consumer.process_queue import ProcessQueue
 from txrocketmq.client.results import PullResult, PullStatus
@@ -71,7 +71,7 @@ class QueuePuller:
     ) -> None:
         self._parts = parts
         self._clock = parts.clock
-        self._options = parts.options
+        self._settings = parts.settings
         self.queue = queue
         self.held = held
         self.next_offset = next_offset
@@ -128,7 +128,7 @@ class QueuePuller:
         if self._is_full():
             self._later(FLOW_CONTROL_S)
             return
-        if self._options.orderly and self._parts.is_clustering and not held.locked:
+        if self._settings.orderly and self._parts.is_clustering and not held.locked:
             self._later(NOT_LOCKED_S)
             return
         subscription = self._parts.subscriptions.get(self.queue.topic)
@@ -138,14 +138,14 @@ class QueuePuller:
         committed = self._parts.offsets.noted(self.queue) or 0
         commits = committed > 0 and self._parts.is_clustering
         sends_expression = (
-            self._options.post_subscription_when_pull and not subscription.class_filter_mode
+            self._settings.post_subscription_when_pull and not subscription.class_filter_mode
         )
         header = PullMessageRequestHeader(
             consumer_group=self._parts.group,
             topic=self.queue.topic,
             queue_id=self.queue.queue_id,
             queue_offset=self.next_offset,
-            max_msg_nums=self._options.pull_batch_size,
+            max_msg_nums=self._settings.pull_batch_size,
             sys_flag=pull_sys_flag(
                 commit_offset=commits,
                 suspend=True,
@@ -156,7 +156,7 @@ class QueuePuller:
             suspend_timeout_millis=BROKER_SUSPEND_MS,
             subscription=subscription.sub_string if sends_expression else None,
             sub_version=subscription.sub_version,
-            max_msg_bytes=self._options.pull_batch_size_in_bytes,
+            max_msg_bytes=self._settings.pull_batch_size_in_bytes,
             expression_type=subscription.expression_type,
             broker_name=self.queue.broker_name,
         )
@@ -166,18 +166,18 @@ class QueuePuller:
         asked.addErrback(self._failed)
 
     def _is_full(self) -> bool:
-        held, options = self.held, self._options
-        most = options.pull_threshold_for_queue
-        most_bytes = options.pull_threshold_size_for_queue * _MIB
-        if options.pull_threshold_for_topic != UNLIMITED:
-            most = max(1, options.pull_threshold_for_topic // self._share())
-        if options.pull_threshold_size_for_topic != UNLIMITED:
-            most_bytes = max(1, options.pull_threshold_size_for_topic // self._share()) * _MIB
+        held, settings = self.held, self._settings
+        most = settings.pull_threshold_for_queue
+        most_bytes = settings.pull_threshold_size_for_queue * _MIB
+        if settings.pull_threshold_for_topic != UNLIMITED:
+            most = max(1, settings.pull_threshold_for_topic // self._share())
+        if settings.pull_threshold_size_for_topic != UNLIMITED:
+            most_bytes = max(1, settings.pull_threshold_size_for_topic // self._share()) * _MIB
         if held.count > most:
             trouble = f"{held.count} messages wait, more than {most}"
         elif held.size_bytes > most_bytes:
             trouble = f"{held.size_bytes} bytes wait, more than {most_bytes}"
-        elif not options.orderly and held.span > options.consume_concurrently_max_span:
+        elif not settings.orderly and held.span > settings.consume_concurrently_max_span:
             trouble = (
                 f"messages from offset {held.first_offset()} on wait, {held.span} behind the newest"
             )
@@ -239,7 +239,7 @@ class QueuePuller:
             parts.subscriptions[self.queue.topic],
             result.min_offset,
             result.max_offset,
-            self._options.filter_hooks,
+            self._settings.filter_hooks,
         )
         if not messages:
             if not held.count:
@@ -256,8 +256,8 @@ class QueuePuller:
             )
         held.put(messages)
         # Asked before the messages are handled, so that the next ones are on their way meanwhile.
-        if self._options.pull_interval:
-            self._later(self._options.pull_interval / 1000)
+        if self._settings.pull_interval:
+            self._later(self._settings.pull_interval / 1000)
         else:
             self._pull()
         self._deliver(self.queue, held, messages)

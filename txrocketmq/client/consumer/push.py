@@ -9,7 +9,7 @@ fetched and not handled yet are not lost: they are not committed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
@@ -18,6 +18,12 @@ from twisted.logger import Logger
 from txrocketmq.client.config import ClientConfig
 from txrocketmq.client.consumer.base import ConsumerService
 from txrocketmq.client.consumer.concurrent import ConcurrentConsumption
+from txrocketmq.client.consumer.config import (
+    MessageSelector,
+    PushConfig,
+    Subscriptions,
+    build_subscriptions,
+)
 from txrocketmq.client.consumer.handlers import (
     ConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -28,12 +34,6 @@ from txrocketmq.client.consumer.handlers import (
     ReturnType,
 )
 from txrocketmq.client.consumer.incoming import rename_for_application
-from txrocketmq.client.consumer.options import (
-    MessageSelector,
-    PushOptions,
-    Subscriptions,
-    build_subscriptions,
-)
 from txrocketmq.client.consumer.orderly import OrderlyConsumption
 from txrocketmq.client.consumer.parts import Parts
 from txrocketmq.client.consumer.pop import PopBrokers, PoppedOutcomes
@@ -47,6 +47,7 @@ from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.model.heartbeat import SUB_ALL, build_subscription
 from txrocketmq.model.message import MessageExt, MessageQueue
 from txrocketmq.model.names import retry_topic
+from txrocketmq.remoting.dispatch import RequestHook
 
 log = Logger()
 
@@ -65,33 +66,38 @@ class PushConsumer(ConsumerService):
 
     ::
 
-        async with PushConsumer("group", "topic", handler, config=ClientConfig(namesrv_addr="127.0.0.1:9876")):
+        async with PushConsumer(reactor, "group", "topic", handler, namesrv_addr="127.0.0.1:9876"):
             ...
+
+    See `ConsumerService` for what all consumers have in common.
 
     :param subscriptions: a topic, or a map of topics to tag expressions, `MessageSelector` s or None.
     :param handler: called with a list of messages and a context; see `handlers`. `handlers.one_by_one` makes one of a function of
         single messages.
-    :param config: of the client; roles that share it share connections.
-    :param options: of this consumer.
+    :param settings: of this consumer.
     :param pool: where blocking handlers run; threads of its own unless given.
     :param disk: where broadcasting keeps its offsets; the real one unless given.
     """
 
     def __init__(
         self,
+        reactor: Any,
         group: str,
         subscriptions: Subscriptions,
         handler: HandlerFunction,
+        client: ClientConfig | None = None,
+        settings: PushConfig | None = None,
         *,
-        config: ClientConfig | None = None,
-        options: PushOptions | None = None,
-        reactor: Any = None,
+        namesrv_addr: str = "",
         instance: ClientInstance | None = None,
+        hooks: Sequence[RequestHook] = (),
         pool: IBlockingPool | None = None,
         disk: IDisk | None = None,
     ) -> None:
-        self.options = options or PushOptions()
-        super().__init__(group, self.options, config, reactor, instance, pool, disk)
+        self.settings = settings or PushConfig()
+        super().__init__(
+            reactor, group, client, self.settings, namesrv_addr, instance, hooks, pool, disk
+        )
         self.subscriptions = build_subscriptions(
             subscriptions, self.config.with_namespace, self._version()
         )
@@ -99,7 +105,7 @@ class PushConsumer(ConsumerService):
             self.instance,
             self.config,
             self.group,
-            self.options,
+            self.settings,
             self._make_handler(handler),
             self.brokers,
             self.offsets,
@@ -114,7 +120,7 @@ class PushConsumer(ConsumerService):
             )
         self._consumption: ConcurrentConsumption | OrderlyConsumption = (
             OrderlyConsumption(self._parts)
-            if self.options.orderly
+            if self.settings.orderly
             else ConcurrentConsumption(self._parts)
         )
         pop_brokers = PopBrokers(self.instance, self.group)
@@ -129,8 +135,8 @@ class PushConsumer(ConsumerService):
         self._paused = False
 
     def _make_handler(self, function: HandlerFunction) -> Handler:
-        pool = self.pool if self.options.in_thread else None
-        if self.options.orderly:
+        pool = self.pool if self.settings.in_thread else None
+        if self.settings.orderly:
             return Handler(
                 function,
                 ConsumeOrderlyStatus,
@@ -159,7 +165,7 @@ class PushConsumer(ConsumerService):
     async def _end(self) -> None:
         self._samples.stop()
         self._rebalancer.stop_fetching()
-        bound_s = self.options.await_termination_millis_when_shutdown / 1000
+        bound_s = self.settings.await_termination_millis_when_shutdown / 1000
         await gatherResults([self._consumption.stop(bound_s), self._popped.stop(bound_s)])
         await self._rebalancer.leave_all()
 
@@ -205,7 +211,7 @@ class PushConsumer(ConsumerService):
                 message,
                 self.config.with_namespace(message.topic),
                 delay_level,
-                self.options.max_tries,
+                self.settings.max_tries,
             )
         )
 
@@ -236,8 +242,8 @@ class PushConsumer(ConsumerService):
         """See `IConsumerRole`."""
         info = super().running_info()
         info.properties.update(
-            PROP_CONSUMEORDERLY="true" if self.options.orderly else "false",
-            PROP_THREADPOOL_CORE_SIZE=str(self.options.consume_thread_max),
+            PROP_CONSUMEORDERLY="true" if self.settings.orderly else "false",
+            PROP_THREADPOOL_CORE_SIZE=str(self.settings.consume_thread_max),
         )
         now = self.clock.seconds()
         for queue, puller in self._rebalancer.pullers.items():
@@ -258,7 +264,7 @@ class PushConsumer(ConsumerService):
             topic=message.topic, broker_name=message.broker_name, queue_id=message.queue_id
         )
         rename_for_application([message], message.topic, self.config.without_namespace)
-        context = OrderlyContext(queue) if self.options.orderly else ConcurrentlyContext(queue)
+        context = OrderlyContext(queue) if self.settings.orderly else ConcurrentlyContext(queue)
         began_s = self.clock.seconds()
 
         def judge(result: object) -> ConsumeMessageDirectlyResult:
@@ -269,7 +275,7 @@ class PushConsumer(ConsumerService):
             elif return_type is ReturnType.RETURNNULL:
                 outcome = CMResult.CR_RETURN_NULL
             return ConsumeMessageDirectlyResult(
-                order=self.options.orderly,
+                order=self.settings.orderly,
                 auto_commit=getattr(context, "auto_commit", True),
                 consume_result=outcome,
                 remark=fault or None,
@@ -282,4 +288,4 @@ class PushConsumer(ConsumerService):
         return judge(result)
 
 
-__all__ = ["MessageSelector", "PushConsumer", "PushOptions"]
+__all__ = ["MessageSelector", "PushConfig", "PushConsumer"]

@@ -70,7 +70,7 @@ class Rebalancer:
         self._again: IDelayedCall | None = None
         self._paused = False
         self._stopped = False
-        self._needs_locks = parts.options.orderly and parts.is_clustering
+        self._needs_locks = parts.settings.orderly and parts.is_clustering
         if isinstance(consumption, OrderlyConsumption):
             consumption.on_lost = self._lost
 
@@ -106,8 +106,8 @@ class Rebalancer:
     async def _topic(self, topic: str) -> bool:
         """Divide one topic's queues; False when something is left to do. What cannot be known now changes nothing."""
         try:
-            options = self._parts.options
-            if options.client_rebalance or options.orderly or not self._parts.is_clustering:
+            settings = self._parts.settings
+            if settings.client_rebalance or settings.orderly or not self._parts.is_clustering:
                 return await self._divide(topic)
             return await self._ask_broker(topic)
         except NoSuchTopicError as error:
@@ -136,7 +136,7 @@ class Rebalancer:
         members = await parts.instance.consumer_ids(topic, parts.group)
         if not members:
             return False
-        mine = parts.options.allocate_strategy.allocate(
+        mine = parts.settings.allocate_strategy.allocate(
             parts.group, parts.instance.client_id, queues, sorted_client_ids(members)
         )
         return await self._assign(topic, queues, mine)
@@ -182,7 +182,7 @@ class Rebalancer:
             topic=topic,
             client_id=self._parts.instance.client_id,
         )
-        listener = self._parts.options.message_queue_listener
+        listener = self._parts.settings.message_queue_listener
         if listener is not None:
             try:
                 listener(topic, list(queues), list(mine))
@@ -215,8 +215,8 @@ class Rebalancer:
                 queue,
                 parts.offsets,
                 parts.brokers,
-                parts.options.consume_from_where,
-                parts.options.consume_timestamp,
+                parts.settings.consume_from_where,
+                parts.settings.consume_timestamp,
             )
         except RocketMQError as error:
             if parts.calm.may_tell("offset"):
@@ -319,8 +319,8 @@ class Rebalancer:
             topic,
             parts.group,
             parts.instance.client_id,
-            parts.options.allocate_strategy.name,
-            parts.options.message_model,
+            parts.settings.allocate_strategy.name,
+            parts.settings.message_model,
             ASSIGNMENT_TIMEOUT_MS,
         )
         if found is None:

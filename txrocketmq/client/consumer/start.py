@@ -6,8 +6,8 @@ skip messages or consume them all again.
 
 from __future__ import annotations
 
+from txrocketmq.client.consumer.config import parse_timestamp_ms
 from txrocketmq.client.consumer.group_brokers import GroupBrokers
-from txrocketmq.client.consumer.options import parse_timestamp_ms
 from txrocketmq.client.consumer.parts import OffsetStore
 from txrocketmq.model.heartbeat import ConsumeFromWhere
 from txrocketmq.model.message import MessageQueue

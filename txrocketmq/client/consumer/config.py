@@ -1,4 +1,4 @@
-"""What can be set on a consumer? The official options in snake_case, with their defaults and their bounds.
+"""What can be set on a consumer? The official settings in snake_case, with their defaults and their bounds.
 
 Stands for the fields of ``DefaultMQPushConsumer``, ``DefaultLitePullConsumer`` and ``DefaultMQPullConsumer``, and for ``checkConfig``. Times
 whose names say ``millis`` are in ms; ``consume_timeout`` is in minutes, as it is officially.
@@ -128,7 +128,7 @@ _strategy: Any = attrs.field(factory=AllocateAveragely)
 
 
 @attrs.define(kw_only=True)
-class PushOptions:
+class PushConfig:
     """How a push consumer consumes.
 
     :ivar orderly: queue by queue in order, each by one member alone; handlers answer with `ConsumeOrderlyStatus`.
@@ -226,7 +226,7 @@ def _check_range(name: str, value: int, low: int, high: int) -> None:
 
 
 @attrs.define(kw_only=True)
-class PullOptions:
+class PullConfig:
     """How lite pull and pull consumers pull.
 
     :ivar auto_commit: offsets of polled messages are committed every ``auto_commit_interval_millis``.
