@@ -117,9 +117,9 @@ _POP_STATUS = {
 
 def checked(answer: RemotingCommand, address: str) -> RemotingCommand:
     """The answer of success, else `BrokerError`."""
-    if answer.code != SUCCESS:
-        raise BrokerError(answer.code, answer.remark, address)
-    return answer
+    if answer.code == SUCCESS:
+        return answer
+    raise BrokerError(answer.code, answer.remark, address)
 
 
 class ClientApi:
@@ -468,9 +468,8 @@ class ClientApi:
         header = GetMinOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
         )
-        asked = self._ask_header(
-            address, RequestCode.GET_MIN_OFFSET, header, GetMinOffsetResponseHeader, timeout_ms
-        )
+        code, kind = RequestCode.GET_MIN_OFFSET, GetMinOffsetResponseHeader
+        asked = self._ask_header(address, code, header, kind, timeout_ms)
         return asked.addCallback(lambda found: found.offset)
 
     def search_offset(

@@ -9,7 +9,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from txrocketmq.errors import MQClientError
-from txrocketmq.model.message import MessageExt
+from txrocketmq.model import properties as props
+from txrocketmq.model.message import Message, MessageExt
+from txrocketmq.model.names import reply_topic
+
+REPLY_TYPE = "reply"
+"""What the property ``MSG_TYPE`` of a reply says."""
 
 MAX_WAITING = 65_536
 """Calls that may wait at a time."""
@@ -72,3 +77,27 @@ class PendingReplies:
         if found[1].active():
             found[1].cancel()
         return found[0]
+
+
+def create_reply(request: Message | MessageExt, body: bytes) -> Message:
+    """The reply to a request that a consumer got; to be sent with any producer (official ``MessageUtil.createReplyMessage``).
+
+    :raises MQClientError: the message is no request.
+    """
+    properties = request.properties
+    cluster = properties.get(props.CLUSTER)
+    correlation_id = properties.get(props.CORRELATION_ID)
+    asker = properties.get(props.MESSAGE_REPLY_TO_CLIENT)
+    if not cluster or not correlation_id or not asker:
+        raise MQClientError(
+            f"the message of topic {request.topic} is no request: it lacks "
+            f"{props.CLUSTER}, {props.CORRELATION_ID} or {props.MESSAGE_REPLY_TO_CLIENT}"
+        )
+    reply = {
+        props.MESSAGE_TYPE: REPLY_TYPE,
+        props.CORRELATION_ID: correlation_id,
+        props.MESSAGE_REPLY_TO_CLIENT: asker,
+    }
+    if props.MESSAGE_TTL in properties:
+        reply[props.MESSAGE_TTL] = properties[props.MESSAGE_TTL]
+    return Message(reply_topic(cluster), body, 0, reply)

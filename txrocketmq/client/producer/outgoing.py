@@ -9,6 +9,7 @@ import msgspec
 
 from txrocketmq.client.config import ClientConfig
 from txrocketmq.client.producer.config import ProducerConfig
+from txrocketmq.client.replies import REPLY_TYPE
 from txrocketmq.codec.compress import compress_body, compression_type
 from txrocketmq.codec.headers import SendMessageRequestHeaderV2
 from txrocketmq.codec.record import BATCH_ITEM_OVERHEAD_BYTES, encode_batch
@@ -30,7 +31,6 @@ from txrocketmq.model.properties import (
     check_separators,
 )
 
-REPLY_TYPE = "reply"
 _SEND = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 _SEND_REPLY = int(RequestCode.SEND_REPLY_MESSAGE_V2)
