@@ -184,7 +184,7 @@ def test_an_index_of_another_store_is_made_again(said: list[str]) -> None:
     assert_holds(again, 60)
     put(again, 60)
     assert_holds(again, 61)
-    assert any("beyond the log's end" in line for line in said)
+    assert any("does not belong to this log" in line for line in said)
 
 
 def test_an_index_that_is_behind_is_completed() -> None:

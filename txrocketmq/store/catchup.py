@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -60,6 +60,7 @@ class CatchUp:
         self._stopping = False
         self._running: Deferred[None] | None = None
         self._log_end = 0
+        self._sleep: tuple[IDelayedCall, Deferred[None]] | None = None
         self.progress: Progress | None = None
 
     @property
@@ -69,6 +70,7 @@ class CatchUp:
 
     def start(self) -> None:
         """Begin, and go on beside everything else."""
+        self._log_end = self._commit_log.max_offset
         done = Deferred.fromCoroutine(self._run())
         if not done.called:
             self._running = done
@@ -81,6 +83,10 @@ class CatchUp:
             return succeed(None)
         waiter: Deferred[None] = Deferred()
         self._running.addBoth(lambda _: waiter.callback(None))
+        if self._sleep is not None:
+            call, sleeper = self._sleep
+            call.cancel()
+            sleeper.callback(None)
         return waiter
 
     def _over(self, _: object) -> None:
@@ -98,8 +104,9 @@ class CatchUp:
     async def sleep(self, seconds: float) -> None:
         """Let time pass."""
         waiter: Deferred[None] = Deferred()
-        self._clock.callLater(seconds, waiter.callback, None)
+        self._sleep = self._clock.callLater(seconds, waiter.callback, None), waiter
         await waiter
+        self._sleep = None
 
     async def _give_way(self, began: float) -> None:
         """Where somebody else has work, take no more than half of the time."""

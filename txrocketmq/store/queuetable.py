@@ -3,8 +3,9 @@
 Stands for the official ``ConsumeQueueStore`` and its flush service. All queues share one cache of older blocks and one
 budget for units kept in memory; the units of many queues are written by one job of a pool thread.
 
-Crash story: ``logics_msg_timestamp`` of the checkpoint moves only after a flush of *all* queues succeeded, to the store time
-of the newest message they held when it began.
+Crash story: ``logics_msg_timestamp`` of the checkpoint moves only after a flush succeeded, to the store time of the newest message
+that the queues held when it began; where some of them had too little to be written, to the time from which on they hold something. That
+needs times in the order of the log: after the clock was set back, only a flush of *all* queues moves it.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class QueueTable:
         self.cache = BlockCache(disk)
         self.failure: OSError | None = None
         self.newest_timestamp_ms = 0
+        self._newest_at_flush_ms = 0
+        self._went_back = False
         self.rebuilt_to_ms: int | None = None
 
     # ------------------------------------------------------------------ the table
@@ -208,6 +211,7 @@ class QueueTable:
         """Remember that a queue got units."""
         if not queue.units.dirty:
             queue.units.dirty = True
+            queue.units.dirty_since_ms = self.newest_timestamp_ms
             self.dirty.append(queue)
 
     def flush_due(self, now_ms: int) -> Deferred[bool]:
@@ -233,18 +237,21 @@ class QueueTable:
             again: Deferred[None] = Deferred()
             self._after.append(again)
             return again.addCallback(lambda _: self.flush(least_bytes))
-        written: list[tuple[AnyQueue, int]] = []
+        written: list[tuple[AnyQueue, int, int]] = []
         kept: list[AnyQueue] = []
         writes: list[FileWrite] = []
         for queue in self.dirty:
             units = queue.units
-            if units.unwritten_bytes < max(least_bytes, 1):
+            if not units.unwritten_bytes:
+                units.dirty = False
+                continue
+            if units.unwritten_bytes < least_bytes:
                 kept.append(queue)
                 continue
             writes.extend(units.unwritten())
-            written.append((queue, units.end_index))
+            written.append((queue, units.end_index, units.dirty_since_ms))
             units.dirty = False
-        timestamp_ms = self._held_timestamp_ms() if least_bytes == 0 else 0
+        timestamp_ms = self._complete_to_ms(kept)
         self.dirty = kept
         if not writes:
             self._settle(timestamp_ms)
@@ -263,8 +270,10 @@ class QueueTable:
             waiter.callback(None)
         return outcome is True
 
-    def _flushed(self, _: object, written: list[tuple[AnyQueue, int]], timestamp_ms: int) -> bool:
-        for queue, end in written:
+    def _flushed(
+        self, _: object, written: list[tuple[AnyQueue, int, int]], timestamp_ms: int
+    ) -> bool:
+        for queue, end, _since in written:
             units = queue.units
             if units.end_index >= end > units.written_index:
                 units.mark_written(end, MAX_RETAINED_UNITS)
@@ -285,7 +294,7 @@ class QueueTable:
         self._resident_bytes += size - self._resident.pop(units, 0)
         self._resident[units] = size
 
-    def _flush_failed(self, failure: Failure, written: list[tuple[AnyQueue, int]]) -> bool:
+    def _flush_failed(self, failure: Failure, written: list[tuple[AnyQueue, int, int]]) -> bool:
         error = failure.value
         if not isinstance(error, OSError):
             self.log.failure("consume queues cannot be written", failure)
@@ -294,16 +303,29 @@ class QueueTable:
             self.log.error("consume queues cannot be written: {error}", error=error)
         self.failure = error
         # They stay in memory and are tried again with the next flush.
-        for queue, _ in written:
+        for queue, _, since_ms in written:
             if self.queues.get((queue.topic, queue.queue_id)) is queue:
                 self.mark_dirty(queue)
+                queue.units.dirty_since_ms = since_ms
         return False
 
-    def _held_timestamp_ms(self) -> int:
-        """Store time of the newest message up to which all queues are complete."""
-        if self.rebuilt_to_ms is None:
-            return self.newest_timestamp_ms
-        return min(self.newest_timestamp_ms, self.rebuilt_to_ms)
+    def _complete_to_ms(self, kept: list[AnyQueue]) -> int:
+        """Up to which store time all queues will be on the device when this flush is done; 0 when that cannot be said.
+
+        :param kept: queues that it leaves out.
+        """
+        newest_ms = self.newest_timestamp_ms
+        if newest_ms < self._newest_at_flush_ms:
+            self._went_back = True
+        self._newest_at_flush_ms = newest_ms
+        if not kept:
+            self._went_back = False
+        elif self._went_back:
+            return 0
+        limits = [queue.units.dirty_since_ms for queue in kept]
+        if self.rebuilt_to_ms is not None:
+            limits.append(self.rebuilt_to_ms)
+        return min([newest_ms, *limits])
 
     def _settle(self, timestamp_ms: int) -> None:
         # Not the greatest one there was: after the clock was set back that would promise too much.

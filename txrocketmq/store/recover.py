@@ -145,8 +145,8 @@ class Recoverer:
         self._pool = pool
         self._limits = limits
         self._cancelled = False
-        #: Queues are complete up to here, as the last run says.
-        self._promised = 0
+        #: After an orderly stop queues should be complete up to here.
+        self._dispatched = 0
         self._commit_log = commit_log
         self._queues = queues
         self._index = index
@@ -174,6 +174,8 @@ class Recoverer:
             return Recovery(clean, 0, 0, 0, 0, None, 0)
         start, lost = self._clean_start() if clean else await self._crash_start()
         start, lost = await self._check_before(start, lost)
+        if not clean or lost is not None or start < self._dispatched:
+            self._hold_checkpoint(start if lost is None else lost.begin, lost)
         if not clean:
             begin = start if lost is None or lost.queues is not None else lost.begin
             cut = self._queues.cut_beyond(begin)
@@ -183,15 +185,13 @@ class Recoverer:
                 cut=cut,
                 begin=begin,
             )
-        begin = start if lost is None else lost.begin
-        if lost is not None or begin < self._promised:
-            self._hold_checkpoint(begin, lost)
         scan, records = await self._read(start, lost)
         await self._check_beyond(clean, scan)
         return await self._settle(clean, start, scan, records, lost)
 
     def _hold_checkpoint(self, begin: int, lost: LostQueues | None) -> None:
-        """Let the checkpoint promise nothing that is still to be derived: this start may be cut short."""
+        """Let the checkpoint promise nothing that is cut now and derived again: this start may be cut short, and the next one find
+        another place to begin."""
         first_ms = 0
         if begin > self._commit_log.min_offset:
             first_ms = self._first_timestamp(begin)
@@ -206,7 +206,7 @@ class Recoverer:
     async def _crash_start(self) -> tuple[int, LostQueues | None]:
         """A message that is safely older than the checkpoint; the queues may have to be derived from an earlier one on."""
         checkpoint, queue = self._checkpoint, self._commit_log.queue
-        derive = self._promised = await self._newest_before(checkpoint.min_timestamp_ms)
+        derive = await self._newest_before(checkpoint.min_timestamp_ms)
         if self._queues.max_physical_offset() <= queue.min_offset:
             derive = queue.min_offset
         prove = await self._newest_before(
@@ -276,10 +276,10 @@ class Recoverer:
         """The newest record that a queue points at, or an earlier place where that one is not as it should be."""
         commit_log = self._commit_log
         newest = self._queues.max_physical_offset()
-        self._promised = max(newest, commit_log.max_offset)
+        self._dispatched = commit_log.max_offset
         start = self._newest_dispatched(newest)
         if start is not None:
-            self._promised = start
+            self._dispatched = start
             return start, None
         files = commit_log.queue.files
         if newest < commit_log.min_offset:

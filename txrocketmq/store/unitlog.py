@@ -126,11 +126,13 @@ class UnitLog:
     :ivar tail: the bytes of units ``tail_index`` up to ``end_index``.
     :ivar written_index: units below it are in the files (not necessarily synced).
     :ivar dirty: on its owner's list of rows to be written.
+    :ivar dirty_since_ms: store time of the newest message when it came there: all of its older units are written.
     """
 
     __slots__ = (
         "directory",
         "dirty",
+        "dirty_since_ms",
         "end_index",
         "file_bytes",
         "first_index",
@@ -146,6 +148,7 @@ class UnitLog:
         self.file_bytes = file_bytes
         self.first_index = 0
         self.dirty = False
+        self.dirty_since_ms = 0
         self._reset(0)
 
     def _reset(self, index: int) -> None:

@@ -1,0 +1,337 @@
+"""What is served while queues and index are still being completed, and what becomes of that when it is cut short?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from tests.store.test_recovery import assert_holds, filled, kill, put
+from txrocketmq.codec.record import encode_record
+from txrocketmq.errors import StoreError
+from txrocketmq.model.message import MessageRecord
+from txrocketmq.store.message_store import MessageStore
+from txrocketmq.store.recover import RecoveryLimits
+from txrocketmq.store.results import GetMessageResult, GetMessageStatus, PutMessageStatus
+from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.pools import ImmediatePool, ManualPool
+from txrocketmq.testing.store import small_config
+
+TOPIC = "TopicTest"
+NOTHING_FIRST = RecoveryLimits(
+    checked_bytes=20_000, halving_bytes=2000, foreground_bytes=0, index_bytes=0
+)
+
+
+class Opened:
+    """A store that is just open, whose further work on its start waits for the test.
+
+    :ivar outcome: what `load` came to; empty as long as it goes on.
+    """
+
+    def __init__(
+        self, disk: MemoryDisk, clock: Clock | None = None, limits: RecoveryLimits = NOTHING_FIRST
+    ) -> None:
+        self.pool = ManualPool()
+        self.clock = clock or Clock()
+        files = ImmediatePool()
+        self.store = MessageStore(
+            small_config(),
+            disk,
+            self.clock,
+            pool=files,
+            flush_pool=files,
+            read_pool=self.pool,
+            limits=limits,
+        )
+        self.outcome: list[Any] = []
+        self.store.load().addBoth(self.outcome.append)
+
+    def until_open(self) -> MessageStore:
+        """Run what `load` itself needs, and no more."""
+        while not self.outcome:
+            self.pool.run(1)
+        assert self.outcome == [None]
+        self.store.start()
+        return self.store
+
+    def complete(self) -> MessageStore:
+        """Run all that there is."""
+        while self.pool.pending:
+            self.pool.run()
+            self.clock.advance(0.1)
+        return self.store
+
+
+def without_queues(disk: MemoryDisk) -> MemoryDisk:
+    disk.rmtree("/store/consumequeue")
+    return disk
+
+
+def without_index(disk: MemoryDisk) -> MemoryDisk:
+    disk.rmtree("/store/index")
+    return disk
+
+
+def pull(store: MessageStore, queue_id: int, offset: int) -> GetMessageResult:
+    found = store.get_message(TOPIC, queue_id, offset, 32, 1 << 20, None)
+    assert not isinstance(found, Deferred)
+    return found
+
+
+def send(store: MessageStore, queue_id: int, topic: str = TOPIC) -> PutMessageStatus:
+    result = store.put_message(MessageRecord(topic=topic, queue_id=queue_id, body=b"new"))
+    assert not isinstance(result, Deferred)
+    return result.status
+
+
+def found_by_key(store: MessageStore, number: int) -> int:
+    return len(store.query_message(TOPIC, f"id{number}", 5, 0, 2**62).records)
+
+
+# --------------------------------------------------------------------------- queues
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_queues_that_are_lost_say_busy_and_hold_pulls_until_they_are_derived(clean: bool) -> None:
+    disk, clock = MemoryDisk(), Clock()
+    store = long_store(disk, clock)
+    if clean:
+        store.stop()
+    else:
+        kill(disk)
+    opened = Opened(without_queues(disk), clock)
+    store = opened.until_open()
+    assert send(store, 0) is PutMessageStatus.QUEUE_RECOVERING
+    reason = store.recovering(TOPIC, 1)
+    assert reason is not None
+    assert "recovery" in reason
+    waits = pull(store, 0, 70)
+    assert (waits.status, waits.next_begin_offset) == (GetMessageStatus.OFFSET_OVERFLOW_ONE, 70)
+    assert "%" in store.recovery_figures()["recoveryOfQueues"]
+    arrived = set()
+    store.add_arrival_listener(lambda topic, queue_id, *_: arrived.add(queue_id))
+    opened.complete()
+    assert store.recovering(TOPIC, 1) is None
+    assert store.recovery_figures() == {}
+    assert arrived == {0, 1, 2}, "whoever waits is woken"
+    assert_holds(store, 300)
+    put(store, 300)
+    assert_holds(store, 301)
+
+
+def test_a_queue_that_is_behind_does_not_block_the_others() -> None:
+    disk = MemoryDisk()
+    filled(disk, 400).stop()
+    for name in disk.listdir("/store/consumequeue/TopicTest/1")[1:]:
+        disk.remove(f"/store/consumequeue/TopicTest/1/{name}")
+    opened = Opened(disk)
+    store = opened.until_open()
+    assert store.recovering(TOPIC, 1) is not None
+    assert send(store, 1) is PutMessageStatus.QUEUE_RECOVERING
+    assert store.recovering(TOPIC, 0) is None
+    assert store.max_offset(TOPIC, 0) == 134
+    assert pull(store, 0, 0).status is GetMessageStatus.FOUND
+    assert send(store, 0) is PutMessageStatus.PUT_OK
+    assert send(store, 0, "AnotherTopic") is PutMessageStatus.PUT_OK
+    opened.complete()
+    assert store.max_offset(TOPIC, 0) == 135
+    assert store.max_offset(TOPIC, 1) == 133
+    assert send(store, 1) is PutMessageStatus.PUT_OK
+    assert pull(store, 1, 133).status is GetMessageStatus.FOUND
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("jobs", [0, 1, 2])
+def test_queues_are_completed_by_the_next_start_when_this_one_is_cut_short(
+    end: str, jobs: int
+) -> None:
+    disk, clock = MemoryDisk(), Clock()
+    clock.advance(1_700_000_000)
+    filled(disk, 700, clock, ticks=2).stop()
+    opened = Opened(without_queues(disk), clock)
+    store = opened.until_open()
+    opened.pool.run(jobs)
+    # The timed flush writes what is derived by now.
+    clock.advance(70)
+    assert store.recovering(TOPIC, 0) is not None
+    if end == "stop":
+        store.stop()
+        opened.complete()
+        assert disk.exists("/store/abort"), "an orderly stop of a store that is not in order"
+    else:
+        kill(disk)
+    again = Opened(disk, clock)
+    again.until_open()
+    assert_holds(again.complete(), 700)
+
+
+def test_the_checkpoint_says_no_more_than_the_queues_hold() -> None:
+    disk, clock = MemoryDisk(), Clock()
+    clock.advance(1_700_000_000)
+    filled(disk, 400, clock, ticks=70).stop()
+    opened = Opened(without_queues(disk), clock)
+    store = opened.until_open()
+    assert store.checkpoint.logics_msg_timestamp_ms == 0
+    clock.advance(70)
+    assert store.checkpoint.logics_msg_timestamp_ms == 0
+    opened.complete()
+    clock.advance(70)
+    assert store.checkpoint.logics_msg_timestamp_ms == 1_700_000_000_000
+
+
+def test_a_topic_that_is_deleted_meanwhile_does_not_come_back() -> None:
+    disk = MemoryDisk()
+    filled(disk, 200).stop()
+    opened = Opened(without_queues(disk))
+    store = opened.until_open()
+    store.delete_topics([TOPIC])
+    assert send(store, 0) is PutMessageStatus.PUT_OK
+    opened.complete()
+    assert store.queues() == [(TOPIC, 0)]
+    assert store.max_offset(TOPIC, 0) == 1
+
+
+def test_damage_that_is_met_meanwhile_stops_writes_and_names_the_way_out() -> None:
+    disk = MemoryDisk()
+    filled(disk, 400).stop()
+    name = disk.listdir("/store/commitlog")[0]
+    disk.write_at(f"/store/commitlog/{name}", 0, b"\xff" * 100)
+    opened = Opened(without_queues(disk))
+    store = opened.until_open()
+    opened.complete()
+    reason = store.recovering(TOPIC, 0)
+    assert reason is not None
+    assert "txrocketmq store repair" in reason
+    assert store.write_refusal is not None
+    assert "damaged at 0" in store.write_refusal
+    assert send(store, 0, "AnotherTopic") is PutMessageStatus.SERVICE_NOT_AVAILABLE
+
+
+# --------------------------------------------------------------------------- index
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_an_index_that_is_lost_is_made_whole_while_messages_are_taken(clean: bool) -> None:
+    disk = MemoryDisk()
+    store = filled(disk, 400)
+    if clean:
+        store.stop()
+    else:
+        kill(disk)
+    opened = Opened(without_index(disk))
+    store = opened.until_open()
+    assert "recoveryOfIndex" in store.recovery_figures()
+    for number in range(400, 430):
+        put(store, number)
+    assert found_by_key(store, 429) == 0, "new entries do not come before old ones"
+    opened.complete()
+    assert store.recovery_figures() == {}
+    for number in (0, 200, 399, 400, 429):
+        assert found_by_key(store, number) == 1
+    put(store, 430)
+    assert found_by_key(store, 430) == 1
+    files = store.index.files
+    assert [file.begin_offset for file in files] == sorted(file.begin_offset for file in files)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_an_index_goes_on_with_the_next_start(end: str) -> None:
+    disk = MemoryDisk()
+    filled(disk, 700).stop()
+    opened = Opened(without_index(disk))
+    store = opened.until_open()
+    opened.pool.run(1)
+    reached = store.index.end_offset
+    assert 0 < reached < store.max_physical_offset()
+    if end == "stop":
+        store.stop()
+        while opened.pool.pending:
+            opened.pool.run()
+        assert not disk.exists("/store/abort")
+    else:
+        kill(disk)
+    again = Opened(disk)
+    store = again.until_open()
+    if end == "stop":
+        assert store.index.end_offset >= reached, "what was done is not done again"
+    again.complete()
+    for number in range(0, 700, 7):
+        assert found_by_key(store, number) == 1
+
+
+# --------------------------------------------------------------------------- where reading begins
+
+
+def long_store(disk: MemoryDisk, clock: Clock) -> MessageStore:
+    """Some files of messages, each second some more, with checkpoints between."""
+    clock.advance(1_700_000_000)
+    store = filled(disk, 0, clock)
+    for number in range(300):
+        put(store, number)
+        clock.advance(0.5)
+    clock.advance(60)
+    return store
+
+
+def test_recovery_begins_within_a_file_where_the_checkpoint_says() -> None:
+    disk, clock = MemoryDisk(), Clock()
+    end = long_store(disk, clock).max_physical_offset()
+    kill(disk)
+    opened = Opened(disk, clock)
+    store = opened.until_open()
+    assert store.recovery is not None
+    assert store.recovery.start_offset > end - 10_000
+    assert store.recovery.records < 20
+    assert_holds(opened.complete(), 300)
+
+
+def test_a_record_in_somebodys_body_is_no_place_to_begin() -> None:
+    """Where a body lies is known beforehand, so one may hold a record that says the right offset."""
+    disk, clock = MemoryDisk(), Clock()
+    clock.advance(1_700_000_000)
+    store = filled(disk, 0, clock)
+    size = 0
+    for number in range(300):
+        at = store.max_physical_offset()
+        fakes = b""
+        for step in range(10):
+            fake = MessageRecord(topic="Fake", queue_id=step, body=b"fake")
+            # Behind the head of the record around it, and the fakes before it.
+            fakes += encode_record(fake, 7, at + 88 + len(fakes), 1_600_000_000_000)
+        put_fake = store.put_message(MessageRecord(topic=TOPIC, queue_id=9, body=fakes))
+        assert not isinstance(put_fake, Deferred)
+        size = put_fake.wrote_bytes
+        put(store, number, 10)
+        clock.advance(0.5)
+    assert size > 900
+    clock.advance(60)
+    kill(disk)
+    opened = Opened(disk, clock)
+    opened.until_open()
+    store = opened.complete()
+    assert_holds(store, 300)
+    assert not [topic for topic, _ in store.queues() if topic == "Fake"]
+
+
+# --------------------------------------------------------------------------- a start that is given up
+
+
+def test_a_stop_in_the_middle_of_recovery_ends_it_and_gives_the_lock_back() -> None:
+    disk = MemoryDisk()
+    filled(disk, 3000)
+    kill(disk)
+    opened = Opened(disk)
+    opened.pool.run(1)
+    assert opened.outcome == []
+    stopped: list[Any] = []
+    opened.store.stop().addBoth(stopped.append)
+    opened.complete()
+    assert stopped == [None]
+    assert isinstance(opened.outcome[0], Failure)
+    assert opened.outcome[0].check(StoreError)
+    assert not disk.locked
+    assert_holds(Opened(disk).complete(), 3000)
