@@ -337,6 +337,9 @@ class IReplicationControl(Interface):
     def last_file_offset() -> int:
         """Start of the newest file."""
 
+    def last_record() -> tuple[int, bytes] | None:
+        """Offset and bytes of the newest message that is in a queue; None when there is none. Opens a file (not per message)."""
+
     def master_flushed_offset() -> int:
         """What a master said of how far its log was flushed when it started; 0 when none did."""
 

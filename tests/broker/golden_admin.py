@@ -28,8 +28,9 @@ ADMINISTRATION = {op.code for op in OPERATIONS if op.lane.name in ("ADMIN", "QUE
 OF_4_9 = ("adm49", "c49", "c54-s49")
 UNKNOWN = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 ERA_S = 1_795_970_000
-#: Compared in test_golden_conversations.py.
+#: Compared in test_golden_conversations.py and test_replication.py.
 ELSEWHERE = {
+    "EXCHANGE_BROKER_HA_INFO",
     "GET_MAX_OFFSET",
     "GET_MIN_OFFSET",
     "SEARCH_OFFSET_BY_TIMESTAMP",
@@ -558,6 +559,8 @@ PREPARE: dict[RequestCode, Callable[[Stage], None]] = {
     RequestCode.SET_MESSAGE_REQUEST_MODE: _topic_of_mode,
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _request_modes,
     RequestCode.POP_ROLLBACK: _no_state,
+    RequestCode.GET_BROKER_HA_STATUS: _no_state,
+    RequestCode.RESET_MASTER_FLUSH_OFFSET: _no_state,
     RequestCode.QUERY_MESSAGE: _messages,
     RequestCode.VIEW_MESSAGE_BY_ID: _message_at,
 }

@@ -44,7 +44,7 @@ NOT_SAID = {
 MASKED = {
     *("dataVersion", "mappingDataVersion", "brokerAddr", "clientAddr", "remoteIP"),
     *("lastUpdateTimestamp", "topicPutTps", "consumeTps", "tps", "delayTime", "physicOffset"),
-    *("totalInflightDiff", "pullOffset"),
+    *("totalInflightDiff", "pullOffset", "masterCommitLogMaxOffset"),
 }
 MASKED_FIELDS = {"version", "indexLastUpdatePhyoffset", "indexLastUpdateTimestamp"}
 PARTS_OF_MESSAGES = (

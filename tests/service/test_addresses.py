@@ -60,7 +60,7 @@ def settings(**overrides: str) -> Settings:
 
 def test_ports_and_addresses_are_filled_in():
     made = settings(brokerIP1="203.0.113.7", storePathRootDir="store", listenPort="0")
-    prepare_addresses(made, 20911)
+    prepare_addresses(made, 20911, 20912)
     entries = made.entries()
     assert entries["listenPort"] == "20911"
     assert entries["haListenPort"] == "20912"

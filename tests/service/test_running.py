@@ -65,7 +65,7 @@ def test_the_all_in_one_says_what_it_listens_on_and_advertises(start: Start) -> 
     assert re.fullmatch(
         rf"name server listens on 0\.0\.0\.0:\d+; broker broker-a \(DefaultCluster, id 0, ASYNC_MASTER\) "
         rf"listens on 0\.0\.0\.0:{port} and {port - 2}, is advertised as 203\.0\.113\.7:{port} "
-        rf"to 127\.0\.0\.1:\d+, store {server.directory}/store",
+        rf"to 127\.0\.0\.1:\d+, slaves come to \d+, store {server.directory}/store",
         line.strip(),
     )
     server.wait_for("registered at name server")

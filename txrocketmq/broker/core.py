@@ -139,15 +139,7 @@ class BrokerCore:
         self.throughput = Throughput()
         self._make_kinds_of_messages(config_files)
         self.progress = Progress(store, self.topics, self.consumers, self.offsets)
-        self.registration = Registration(
-            config,
-            self.topics,
-            remoting_client,
-            clock,
-            self.address,
-            host_port(config.broker_ip2, store_config.ha_listen_port or listen_port + 1),
-        )
-        self.topics.on_change = self.registration.topics_changed
+        self._make_registration(listen_port)
         self._make_client_handlers()
         self._make_admin_handlers(
             configuration
@@ -200,6 +192,18 @@ class BrokerCore:
             self._now_ms,
             self.stats,
         )
+
+    def _make_registration(self, listen_port: int) -> None:
+        ha_port = self.store_config.ha_listen_port or listen_port + 1
+        self.registration = Registration(
+            self.config,
+            self.topics,
+            self.remoting_client,
+            self.clock,
+            self.address,
+            host_port(self.config.broker_ip2, ha_port),
+        )
+        self.topics.on_change = self.registration.topics_changed
 
     def _make_client_handlers(self) -> None:
         config, store, topics, groups = self.config, self.store, self.topics, self.groups

@@ -12,7 +12,7 @@ gets the changed topics alone, or nothing, one that does not (it was restarted) 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import cast
 
 import msgspec
@@ -34,6 +34,7 @@ from txrocketmq.codec.headers import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
     RegisterTopicRequestHeader,
     UnRegisterBrokerRequestHeader,
 )
@@ -42,6 +43,7 @@ from txrocketmq.errors import BodyError, BrokerError, HeaderError, RemotingError
 from txrocketmq.interfaces import IRemotingClient
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.flags import PERM_READ_WRITE
+from txrocketmq.model.names import MASTER_ID
 from txrocketmq.model.route import QueueData, TopicRouteData
 from txrocketmq.model.topic import DataVersion, TopicConfig
 
@@ -80,7 +82,8 @@ class Registration:
     """Keeps all name servers informed.
 
     :param broker_address: the ``host:port`` that clients are told.
-    :param ha_address: the ``host:port`` that slaves are told.
+    :ivar ha_address: the ``host:port`` that slaves are told.
+    :ivar on_answer: told what a name server says of the group's master.
     """
 
     _log = Logger()
@@ -99,7 +102,8 @@ class Registration:
         self._client = client
         self._clock = clock
         self._broker_address = broker_address
-        self._ha_address = ha_address
+        self.ha_address = ha_address
+        self.on_answer: Callable[[RegisterBrokerResponseHeader], object] = _nobody
         self._servers: dict[str, NameServer] = {}
         self._is_running = False
         self._retry_ms = FIRST_RETRY_MS
@@ -155,7 +159,9 @@ class Registration:
             SHORTEST_PERIOD_MS, min(self._config.register_name_server_period, LONGEST_PERIOD_MS)
         )
         self._period_call = self._clock.callLater(period_ms / 1000, self._period)
-        self.register_all(self._config.force_register and not self._is_large())
+        # A slave hears of its master in the answers.
+        is_slave = self._config.broker_id != MASTER_ID
+        self.register_all(is_slave or (self._config.force_register and not self._is_large()))
 
     def _announce_changes(self) -> None:
         self._change_call = None
@@ -277,7 +283,7 @@ class Registration:
                 broker_name=config.broker_name,
                 broker_addr=self._broker_address,
                 cluster_name=config.broker_cluster_name,
-                ha_server_addr=self._ha_address,
+                ha_server_addr=self.ha_address,
                 broker_id=config.broker_id,
                 heartbeat_timeout_millis=config.broker_not_active_timeout_millis
                 if acting
@@ -290,6 +296,7 @@ class Registration:
             config.register_broker_timeout_mills,
         )
         server.announced = version
+        self.on_answer(answer.decode_header(RegisterBrokerResponseHeader))
         if answer.body:
             self._topics.take_over_ordered(decode_body(KVTable, answer.body).table)
 
@@ -390,6 +397,10 @@ class Registration:
             RegisterBrokerBody(topic_config_serialize_wrapper=wrapper),
             compressed=self._config.compressed_register,
         )
+
+
+def _nobody(answer: RegisterBrokerResponseHeader) -> None:
+    """Nobody wants to know of the master."""
 
 
 def name_servers(text: str | None) -> list[str]:

@@ -55,6 +55,8 @@ AT_START = frozenset(
         "transactionMetricFlushInterval",
         # POP.
         *("ackThreadPoolQueueCapacity", "reviveInterval"),
+        # Replication.
+        "haMasterAddress",
     }
 )
 """Keys that are read when the process starts."""
@@ -126,6 +128,11 @@ AT_ONCE = frozenset(
         *("destroyMapedFileIntervalForcibly", "redeleteHangedFileInterval"),
         *("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"),
         *("correctLogicMinOffsetForceInterval", "correctLogicMinOffsetSleepInterval"),
+        # Replication.
+        *("haSendHeartbeatInterval", "haHousekeepingInterval", "haTransferBatchSize"),
+        *("haMaxGapNotInSync", "slaveTimeout", "inSyncReplicas", "minInSyncReplicas"),
+        *("enableAutoInSyncReplicas", "haFlowControlEnable", "maxHaTransferByteInSecond"),
+        "syncMasterFlushOffsetWhenStartup",
         # Name server.
         *("deleteTopicWithBrokerRegistration", "enableAllTopicList", "enableTopicList"),
         *("needWaitForService", "waitSecondsForService", "orderMessageEnable"),

@@ -156,6 +156,12 @@ class HaService:
         acks = sorted((link.ack_offset for link in self.links), reverse=True)
         return acks[replicas - 2] if len(acks) >= replicas - 1 else -1
 
+    def when_drained(self, timeout_ms: int) -> Deferred[bool]:
+        """True once all slaves that are in sync have the whole log, False when they have not in time."""
+        in_sync = self.in_sync_replicas()
+        self._pump_all()
+        return self._waiters.wait(self._store.max_physical_offset(), in_sync, timeout_ms)
+
     # ------------------------------------------------------------------ IReplicas
 
     def appended(self) -> None:
@@ -164,6 +170,8 @@ class HaService:
             self._pump = self._clock.callLater(0, self._pump_all)
 
     def _pump_all(self) -> None:
+        if self._pump is not None and self._pump.active():
+            self._pump.cancel()
         self._pump = None
         for link in list(self.links):
             link.pump()

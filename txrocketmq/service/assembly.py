@@ -74,15 +74,22 @@ def build_all_in_one(command: str, settings: Settings, reactor: Any, namesrv_por
 
 
 def _broker_role(settings: Settings, reactor: Any, room: Room) -> BrokerRole:
-    from txrocketmq.service.broker_role import BrokerRole, check_store, prepare_addresses
+    from txrocketmq.service.broker_role import (
+        BrokerRole,
+        check_store,
+        claim_replica_port,
+        prepare_addresses,
+    )
 
     network = settings.section(NettyServerConfig)
     ports: tuple[ClaimedPort, ...] = ()
     try:
         main, fast = ports = claim_broker_ports(network.bind_address, network.listen_port)
-        prepare_addresses(settings, main.port)
+        replicas = claim_replica_port(settings, main)
+        ports = (main, fast, replicas)
+        prepare_addresses(settings, main.port, replicas.port)
         check_store(settings.section(MessageStoreConfig))
-        return BrokerRole(settings, reactor, main, fast, room)
+        return BrokerRole(settings, reactor, main, fast, replicas, room)
     except BaseException:
         release_all(ports)
         raise

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.endpoints import HostnameEndpoint
+from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 
 from txrocketmq.broker.addresses import host_port
 from txrocketmq.broker.config_files import ConfigFiles
@@ -35,13 +36,15 @@ from txrocketmq.remoting.limits import RemotingLimits
 from txrocketmq.remoting.protocol import RemotingServerFactory
 from txrocketmq.service.addresses import advertised_host
 from txrocketmq.service.pools import BlockingPool
-from txrocketmq.service.ports import ClaimedPort
+from txrocketmq.service.ports import ClaimedPort, claim_port
+from txrocketmq.service.startup import StartupError
 from txrocketmq.store.disk import RealDisk
 from txrocketmq.store.logdirs import SEPARATOR, split_paths
 from txrocketmq.store.message_store import MessageStore, log_directories
 from txrocketmq.store.upkeep import StoreUpkeep
 
 _READ_THREADS = 4
+_DIAL_TIMEOUT_S = 3.0
 
 
 class BrokerRole:
@@ -49,6 +52,7 @@ class BrokerRole:
 
     :param main: the port that clients are told, claimed already.
     :param fast: the second one.
+    :param replicas: the one for slaves.
     :param room: how many connections all roles of the process may have.
     :raises ConfigError: the role is not served, or the address cannot be resolved.
     """
@@ -59,13 +63,14 @@ class BrokerRole:
         reactor: Any,
         main: ClaimedPort,
         fast: ClaimedPort,
+        replicas: ClaimedPort,
         room: Room,
     ) -> None:
         self._config = settings.section(BrokerConfig)
         self._store_config = settings.section(MessageStoreConfig)
         self._network = settings.section(NettyServerConfig)
         self._reactor = reactor
-        self._claimed = (main, fast)
+        self._claimed = (main, fast, replicas)
         self._listening: list[IListeningPort] = []
         self._is_serving = False
         self._disk = RealDisk()
@@ -128,6 +133,8 @@ class BrokerRole:
             ),
             listen_port=self._config.listen_port,
             store_host=(numeric_address(self._config.broker_ip1), self._config.listen_port),
+            dial=self._dial,
+            one_slave_by_default=not settings.is_explicit("inSyncReplicas"),
             configuration=RunTimeConfiguration(
                 [part for part in settings.sections if not isinstance(part, NamesrvConfig)],
                 now_ms,
@@ -137,6 +144,11 @@ class BrokerRole:
             ),
             keep_change=self._keep_change,
         )
+
+    def _dial(self, host: str, port: int, factory: IProtocolFactory) -> Deferred[Any]:
+        """Connect to a master's replication port."""
+        endpoint = HostnameEndpoint(self._reactor, host, port, timeout=_DIAL_TIMEOUT_S)
+        return cast("Deferred[Any]", endpoint.connect(factory))
 
     def _keep_change(self, changes: Mapping[str, str]) -> Deferred[None]:
         path = self._config.broker_config_path or kept_changes_path(
@@ -151,7 +163,8 @@ class BrokerRole:
         self._core.load()
         self._store.start()
         self._upkeep.start()
-        for claimed, factory in zip(self._claimed, self._factories, strict=True):
+        factories: list[Any] = [*self._factories, self._core.replication.ha.factory]
+        for claimed, factory in zip(self._claimed, factories, strict=True):
             self._listening.append(
                 claimed.open(self._reactor, factory, self._network.server_socket_backlog)
             )
@@ -160,12 +173,12 @@ class BrokerRole:
         return self._description()
 
     def _description(self) -> str:
-        config, (main, fast) = self._config, self._claimed
+        config, (main, fast, replicas) = self._config, self._claimed
         servers = ";".join(split_addresses(config.namesrv_addr)) or "no name server"
         return (
             f"broker {config.broker_name} ({config.broker_cluster_name}, id {config.broker_id}, "
             f"{self._store_config.broker_role}) listens on {main.text} and {fast.port}, "
-            f"is advertised as {host_port(config.broker_ip1, main.port)} to {servers}, "
+            f"is advertised as {host_port(config.broker_ip1, main.port)} to {servers}, slaves come to {replicas.port}, "
             f"store {self._store_config.store_path_root_dir}"
         )
 
@@ -174,6 +187,7 @@ class BrokerRole:
         if self._is_serving:
             self._is_serving = False
             await self._send_clients_away()
+            await self._core.replication.drain()
             await self._core.stop()
         for claimed in self._claimed:
             claimed.release()
@@ -205,7 +219,23 @@ class BrokerRole:
             await waiting
 
 
-def prepare_addresses(settings: Settings, main_port: int) -> None:
+def claim_replica_port(settings: Settings, main: ClaimedPort) -> ClaimedPort:
+    """Bind the port for slaves: `haListenPort`, or the one above the main port; any, where the system chose that as well.
+
+    :raises StartupError: it is taken.
+    """
+    network = settings.section(NettyServerConfig)
+    if settings.is_explicit("haListenPort"):
+        return claim_port(network.bind_address, settings.section(MessageStoreConfig).ha_listen_port)
+    try:
+        return claim_port(network.bind_address, main.port + 1)
+    except StartupError as error:
+        if network.listen_port == 0:
+            return claim_port(network.bind_address, 0)
+        raise StartupError(f"{error} (the port for slaves, one above listenPort)") from error
+
+
+def prepare_addresses(settings: Settings, main_port: int, ha_port: int) -> None:
     """Fill in what depends on this machine: absolute store paths, the addresses to advertise, the ports chosen."""
     config = settings.section(BrokerConfig)
     store = settings.section(MessageStoreConfig)
@@ -213,8 +243,7 @@ def prepare_addresses(settings: Settings, main_port: int) -> None:
     config.broker_ip1 = advertised_host(config.broker_ip1, network.bind_address)
     config.broker_ip2 = advertised_host(config.broker_ip2 or config.broker_ip1, "")
     config.listen_port = network.listen_port = main_port
-    if not settings.is_explicit("haListenPort"):
-        store.ha_listen_port = main_port + 1
+    store.ha_listen_port = ha_port
     store.store_path_root_dir = os.path.abspath(store.store_path_root_dir)
     store.store_path_commit_log = _absolute(store.store_path_commit_log)
     store.read_only_commit_log_store_paths = _absolute(store.read_only_commit_log_store_paths)

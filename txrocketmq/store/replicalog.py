@@ -18,8 +18,9 @@ from txrocketmq.codec.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.store.commitlog import CommitLog
+from txrocketmq.store.consumequeue import ConsumeQueue
 from txrocketmq.store.queuetable import QueueTable
-from txrocketmq.store.reput import Reput
+from txrocketmq.store.reput import NOT_IN_QUEUE, Reput
 
 # A record's size and magic, and its physical offset.
 _START = Struct(">ii20xq")
@@ -83,6 +84,15 @@ class ReplicaLog:
         reput = self._reput
         scan = self._log.scan(reput.offset)
         for position, head in scan:
+            queue = self._queues.queues.get((head.topic, head.queue_id))
+            if (
+                head.queue_offset == 0
+                and queue is not None
+                and queue.max_index > 0
+                and not (queue.is_batch or head.sys_flag & NOT_IN_QUEUE)
+            ):
+                # The master deleted the topic, and it began anew: nothing of this is said in the log.
+                self._queues.delete_topics(frozenset((head.topic,)))
             reput.dispatch_head(position, head)
             queue = self._queues.queues[head.topic, head.queue_id]
             queue.next_index = queue.max_index
@@ -97,6 +107,22 @@ class ReplicaLog:
             self.damage = f"what the master sent is no log: {scan.damage}"
             self.log.critical("{damage}", damage=self.damage)
             raise StoreError(self.damage)
+
+    def last_record(self) -> tuple[int, bytes] | None:
+        """See `IReplicationControl.last_record`."""
+        table = self._queues
+        last = max(
+            (queue for queue in table.queues.values() if isinstance(queue, ConsumeQueue)),
+            key=lambda queue: queue.max_physical_offset,
+            default=None,
+        )
+        if last is None or last.max_index <= last.min_index:
+            return None
+        unit = last.unit(table.cache, last.max_index - 1)
+        if unit is None:
+            return None
+        offset, size, _ = unit
+        return offset, self._log.read(offset, size)
 
     def read(self, offset: int, max_bytes: int) -> bytes | Deferred[bytes]:
         """See `IReplicationControl.read_log`."""

@@ -63,6 +63,15 @@ class DelayOffsets:
         if self._changes % max(1, self._config.delay_offset_update_version_step) == 0:
             self.data_version.next(self._now_ms())
 
+    def take_over(self, wrapper: DelayOffsetSerializeWrapper) -> None:
+        """A slave: stand where the master does."""
+        table = wrapper.offset_table or {}
+        if table != self._table:
+            self._table = table
+            self._is_changed = True
+        if wrapper.data_version is not None:
+            self.data_version.assign(wrapper.data_version)
+
     def items(self) -> list[tuple[int, int]]:
         """Levels with their offsets."""
         return sorted(self._table.items())

@@ -1,0 +1,1 @@
+"""Replication as a feature of a broker: roles, the copies of tables that slaves keep, and what operators ask."""

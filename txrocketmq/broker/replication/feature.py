@@ -1,0 +1,166 @@
+"""A broker's part in replication: who it is, whom it follows, and what it answers about that.
+
+Stands for the replication half of ``BrokerController`` and ``AdminBrokerProcessor``. A master serves slaves; a slave learns from the
+name servers' answers to its registration where its master is (or is told by `haMasterAddress`), follows its log, and copies its
+tables. Nobody is promoted by himself: an operator starts a slave's store as a master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from txrocketmq.broker.feature import Feature
+from txrocketmq.broker.replication.divergence import DivergenceCheck
+from txrocketmq.broker.replication.sync import SlaveSync
+from txrocketmq.broker.replication.tables import follow_tables
+from txrocketmq.broker.sweep import Sweep
+from txrocketmq.codec.bodies import encode_body
+from txrocketmq.codec.headers import (
+    ExchangeHAInfoRequestHeader,
+    ExchangeHAInfoResponseHeader,
+    RegisterBrokerResponseHeader,
+    ResetMasterFlushOffsetHeader,
+)
+from txrocketmq.ha.follower import Dial
+from txrocketmq.ha.service import HaService
+from txrocketmq.model.names import MASTER_ID
+from txrocketmq.remoting.dispatch import Reply, Request
+
+if TYPE_CHECKING:
+    from txrocketmq.broker.core import BrokerCore
+
+LOOK_FOR_MASTER_S = 5.0
+"""How often a slave without a master asks the name servers for one."""
+SHORTEST_ADDRESS = 6
+"""A shorter `haMasterAddress` is none, as officially."""
+DRAIN_MS = 3_000
+"""How long a stopping master waits for slaves that are nearly there."""
+
+
+class Replication(Feature):
+    """See the module.
+
+    :ivar ha: the links.
+    :ivar sync: the copies of tables; features add theirs.
+    """
+
+    _log = Logger()
+
+    def __init__(self, core: BrokerCore, dial: Dial, *, one_slave_by_default: bool) -> None:
+        self._core = core
+        self._config = core.store_config
+        self.ha = HaService(
+            core.config,
+            core.store_config,
+            core.store,
+            core.clock,
+            dial,
+            one_slave_by_default=one_slave_by_default,
+        )
+        self.sync = SlaveSync(core.remoting_client, core.clock, core.address)
+        follow_tables(self.sync, core)
+        self._check = DivergenceCheck(core.store, core.remoting_client)
+        self.ha.follower.objection = self._objection
+        core.registration.on_answer = self._registered
+        self._by_hand = False
+        self._looking: Sweep | None = None
+        self._initial_offset = 0
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the broker's role is SLAVE."""
+        return self.ha.is_slave
+
+    def handlers(self) -> Mapping[str, object]:
+        """See `IBrokerFeature`."""
+        return {"replication": self}
+
+    def start(self) -> None:
+        """See `IBrokerFeature`."""
+        self._initial_offset = self._core.store.max_physical_offset()
+        by_hand = self._config.ha_master_address or ""
+        self._by_hand = len(by_hand) >= SHORTEST_ADDRESS
+        self.ha.start()
+        if not self.is_slave:
+            return
+        if self._by_hand:
+            self.ha.follower.set_master_address(by_hand)
+        self.sync.start()
+        self._looking = Sweep(self._core.clock, LOOK_FOR_MASTER_S, self._look_for_master)
+
+    def stop(self) -> None:
+        """See `IBrokerFeature`."""
+        if self._looking is not None:
+            self._looking.stop()
+            self._looking = None
+        self.sync.stop()
+        self.ha.stop()
+
+    def drain(self) -> Deferred[bool]:
+        """Wait until the slaves that are in sync have everything, for three seconds at most; whether they have."""
+        return self.ha.when_drained(DRAIN_MS)
+
+    def _objection(self) -> Deferred[str | None]:
+        return Deferred.fromCoroutine(self._check.fault(self.sync.master_address))
+
+    # ------------------------------------------------------------------ where the master is
+
+    def _registered(self, answer: RegisterBrokerResponseHeader) -> None:
+        """What a name server said of the master. One that knows none (it has just begun) changes nothing."""
+        if not self.is_slave:
+            return
+        if answer.master_addr:
+            self.sync.set_master_address(answer.master_addr)
+        if answer.ha_server_addr and not self._by_hand:
+            self.ha.follower.set_master_address(answer.ha_server_addr)
+
+    def _look_for_master(self) -> None:
+        if self.sync.master_address is None:
+            self._core.registration.register_all(True)
+
+    # ------------------------------------------------------------------ requests
+
+    def get_ha_status(self, request: Request[None]) -> Reply:
+        """GET_BROKER_HA_STATUS: the links and how far they are."""
+        return Reply(body=encode_body(self.ha.runtime_info()))
+
+    def exchange_ha_info(self, request: Request[ExchangeHAInfoRequestHeader]) -> Reply:
+        """EXCHANGE_BROKER_HA_INFO: a master is told to a slave, or tells itself."""
+        header = request.header
+        if header.master_ha_address is not None:
+            if self.is_slave:
+                self.ha.follower.set_master_address(header.master_ha_address)
+            if self._wants_flush_offset() and header.master_flush_offset is not None:
+                self._core.store.set_master_flushed_offset(header.master_flush_offset)
+            return Reply(header=ExchangeHAInfoResponseHeader())
+        if self._core.config.broker_id != MASTER_ID:
+            return Reply(header=ExchangeHAInfoResponseHeader())
+        return Reply(
+            header=ExchangeHAInfoResponseHeader(
+                master_ha_address=self._core.registration.ha_address,
+                master_flush_offset=self._initial_offset,
+                master_address=self._core.address,
+            )
+        )
+
+    def reset_master_flush_offset(self, request: Request[ResetMasterFlushOffsetHeader]) -> Reply:
+        """RESET_MASTER_FLUSH_OFFSET: what a slave holds for its master's flushed offset."""
+        if self._core.config.broker_id != MASTER_ID:
+            self._core.store.set_master_flushed_offset(request.header.master_flush_offset)
+        return Reply()
+
+    def _wants_flush_offset(self) -> bool:
+        return (
+            self._config.sync_master_flush_offset_when_startup
+            and self._core.store.master_flushed_offset() == 0
+        )
+
+    def figures(self) -> Mapping[str, str]:
+        """See `IBrokerFeature`."""
+        if self.is_slave:
+            return {}
+        return {"slavesConnected": str(len(self.ha.links))} if self.ha.links else {}

@@ -1,0 +1,122 @@
+"""How do a slave's tables follow its master's? Topics, offsets, delays, groups, and what features keep besides.
+
+Stands for ``SlaveSynchronize``. The log says nothing of these tables, so a slave asks for each of them, one after the other, soon after
+it knows its master and every ten seconds then (as the 4.x line; 5.x waits a minute). What the master has wins, whole tables at a time.
+
+Crash story: as for the tables themselves. A slave that could not ask keeps what it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from txrocketmq.broker.sweep import Sweep
+from txrocketmq.codec.command import RemotingCommand
+from txrocketmq.errors import BodyError, BrokerError, RemotingError
+from txrocketmq.interfaces import IRemotingClient
+from txrocketmq.model.codes import RequestCode, ResponseCode
+
+PERIOD_S = 10.0
+REQUEST_TIMEOUT_MS = 3_000
+
+_SUCCESS = ResponseCode.SUCCESS.value
+_NOT_SUPPORTED = ResponseCode.REQUEST_CODE_NOT_SUPPORTED.value
+
+Take = Callable[[bytes], object]
+"""Takes a table over from the body of the master's answer; BodyError when it cannot be read."""
+
+
+class SlaveSync:
+    """Asks the master for its tables.
+
+    :ivar master_address: the master, ``host:port``; None while nobody knows it.
+    :ivar rounds: how often all tables were asked for.
+    """
+
+    _log = Logger()
+
+    def __init__(self, client: IRemotingClient, clock: IReactorTime, own_address: str) -> None:
+        self.master_address: str | None = None
+        self.rounds = 0
+        self._client = client
+        self._clock = clock
+        self._own_address = own_address
+        self._tables: list[tuple[str, RequestCode, Take]] = []
+        self._failed: set[str] = set()
+        self._sweep: Sweep | None = None
+        self._is_asking = False
+
+    def add(self, name: str, code: RequestCode, take: Take) -> None:
+        """One more table to follow.
+
+        :param name: for the log.
+        :param code: the request that has the whole table as its answer's body.
+        """
+        self._tables.append((name, code, take))
+
+    def start(self) -> None:
+        """Ask from now on."""
+        self._sweep = Sweep(self._clock, PERIOD_S, self.ask)
+        self.ask()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        if self._sweep is not None:
+            self._sweep.stop()
+            self._sweep = None
+
+    def set_master_address(self, address: str | None) -> None:
+        """The master is elsewhere now; None: there is none for now."""
+        if address == self.master_address:
+            return
+        self._log.info(
+            "the master's address is {new}, was {old}", new=address, old=self.master_address
+        )
+        self.master_address = address
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask for all tables now, unless that is under way."""
+        address = self.master_address
+        if address is None or address == self._own_address:
+            return
+        if self._is_asking or self._sweep is None:
+            return
+        self._is_asking = True
+        asking = Deferred.fromCoroutine(self._ask_all(address))
+        asking.addErrback(lambda failure: self._log.failure("tables of the master", failure))
+        asking.addCallback(self._asked)
+
+    def _asked(self, ignored: object) -> None:
+        self._is_asking = False
+        self.rounds += 1
+
+    async def _ask_all(self, address: str) -> None:
+        for name, code, take in self._tables:
+            if self._sweep is None or address != self.master_address:
+                return
+            try:
+                asked = self._client.request(
+                    address, code.value, None, b"", REQUEST_TIMEOUT_MS, None
+                )
+                answer = await cast("Deferred[RemotingCommand]", asked)
+                if self._sweep is None or address != self.master_address:
+                    return
+                if answer.code == _SUCCESS:
+                    take(answer.body)
+                elif answer.code != _NOT_SUPPORTED:
+                    raise BrokerError(answer.code, answer.remark, address)
+            except (RemotingError, BrokerError, BodyError) as error:
+                self._note_failure(name, error)
+            else:
+                self._failed.discard(name)
+
+    def _note_failure(self, name: str, error: Exception) -> None:
+        if name not in self._failed:
+            self._failed.add(name)
+            self._log.warn("{name} of the master are not known: {error}", name=name, error=error)
