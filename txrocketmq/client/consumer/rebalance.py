@@ -251,14 +251,17 @@ class Rebalancer:
 
     # ------------------------------------------------------------------ leaving
 
-    def _remove(self, queue: MessageQueue, moved_to: int | None = None) -> Deferred[None]:
+    def _remove(
+        self, queue: MessageQueue, moved_to: int | None = None, lost: bool = False
+    ) -> Deferred[None]:
         """Give a queue up; fires when it has left.
 
         :param moved_to: from where its next owner, perhaps this member, shall go on; else from what was processed here.
+        :param lost: it is another member's already, whose offset must not be overwritten.
         """
         puller = self.pullers.pop(queue)
         puller.held.dropped = True
-        puller.held.discarded = moved_to is not None
+        puller.held.discarded = lost or moved_to is not None
         puller.stop()
         left = self._leaving[queue] = Deferred()
         going = Deferred.fromCoroutine(self._leave(queue, puller.held, moved_to))
@@ -272,6 +275,9 @@ class Rebalancer:
             offsets.freeze(queue, moved_to)
         if isinstance(self._consumption, OrderlyConsumption):
             await self._consumption.leave(queue, held)
+        if held.discarded and moved_to is None:
+            offsets.remove(queue)
+            return
         if self._needs_locks or moved_to is not None:
             # The next owner reads it at once.
             await offsets.persist_some([queue], wait=True)
@@ -289,7 +295,7 @@ class Rebalancer:
         """Another member has the lock: what is in memory here may have been processed there."""
         puller = self.pullers.get(queue)
         if puller is not None and puller.held is held:
-            self._remove(queue)
+            self._remove(queue, lost=True)
             self._run_again(NOT_LOCKED_S)
 
     def _moved(self, puller: QueuePuller, offset: int) -> None:
