@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred, fail, gatherResults
 from twisted.internet.interfaces import IReactorThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from txrocketmq.client.config import ClientConfig
@@ -40,8 +41,14 @@ from txrocketmq.client.producer.transactions import (
 )
 from txrocketmq.client.results import SendResult, TransactionSendResult
 from txrocketmq.client.routes import PublishInfo
+from txrocketmq.client.trace import (
+    MAX_MESSAGE_BYTES,
+    TRACE_GROUP_PREFIX,
+    SendTraceHook,
+    TraceDispatcher,
+)
 from txrocketmq.codec.headers import CheckTransactionStateRequestHeader, RecallMessageRequestHeader
-from txrocketmq.errors import MQClientError, RocketMQError
+from txrocketmq.errors import BrokerError, MQClientError, RocketMQError
 from txrocketmq.model import properties as props
 from txrocketmq.model.javahash import java_hash
 from txrocketmq.model.message import Message, MessageExt, MessageQueue
@@ -124,6 +131,7 @@ class Producer(Service):
         self._transactions = Transactions(self._sender, self.send, check)
         self._topics: set[str] = set()
         self._started = False
+        self._tracing: Tracing | None = None
         self._detector = Periodic(
             self.instance.clock,
             "probing of avoided brokers",
@@ -151,6 +159,11 @@ class Producer(Service):
         self.running = 1
         if self.config.send_latency_enable and self.config.start_detector_enable:
             self._detector.start()
+        if self.config.enable_trace and not self.group.startswith(TRACE_GROUP_PREFIX):
+            self._tracing = tracing = Tracing(self._reactor, self.instance, self.group, PRODUCE)
+            await tracing.start()
+            self._transactions.tracer = tracing.dispatcher
+            self.add_send_hook(SendTraceHook(tracing.dispatcher, self._sender.now_ms))
 
     async def stop(self) -> None:
         """Let what is in flight end, say good-bye to the brokers, close what nobody else uses."""
@@ -163,6 +176,8 @@ class Producer(Service):
         self._detector.stop()
         self._transactions.stop()
         await self._when_idle()
+        if self._tracing is not None:
+            await self._tracing.stop()
         await self.instance.unregister_producer(self.group)
         await self.instance.release()
 
@@ -499,12 +514,55 @@ class Producer(Service):
                 address, queue, self.config.detect_timeout
             )
             # Any answer, also one that refuses, tells that the broker is there; a time-out does not.
+            asked.addErrback(_unless_refused)
             asked.addCallbacks(
                 lambda _, n=name: strategy.probed(n, True),
                 lambda _, n=name: strategy.probed(n, False),
             )
             probing.append(asked)
         return gatherResults(probing).addCallback(lambda _: None)
+
+
+PRODUCE = "PRODUCE"
+CONSUME = "CONSUME"
+
+
+class Tracing:
+    """Traces of one producer or consumer: a dispatcher, and a producer that sends for it through the same client.
+
+    :param kind: `PRODUCE` or `CONSUME`.
+    :ivar dispatcher: takes records while this runs.
+    """
+
+    def __init__(self, reactor: Any, instance: ClientInstance, group: str, kind: str) -> None:
+        self._producer = Producer(
+            reactor,
+            f"{TRACE_GROUP_PREFIX}-{group}-{kind}",
+            settings=ProducerConfig(send_msg_timeout=5000, max_message_size=MAX_MESSAGE_BYTES * 2),
+            instance=instance,
+        )
+        config = instance.config
+        self.dispatcher = TraceDispatcher(
+            instance.clock,
+            self._producer.send,
+            config.trace_topic,
+            config.trace_msg_batch_num,
+            config.without_namespace,
+        )
+
+    async def start(self) -> None:
+        """Begin."""
+        await self._producer.start()
+        self.dispatcher.start()
+
+    async def stop(self) -> None:
+        """Send what waits, and end."""
+        await self.dispatcher.stop()
+        await self._producer.stop()
+
+
+def _unless_refused(failure: Failure) -> None:
+    failure.trap(BrokerError)
 
 
 def _fixed(queue: MessageQueue) -> QueueChoice:

@@ -21,6 +21,7 @@ from txrocketmq.client.results import (
     SendStatus,
     TransactionSendResult,
 )
+from txrocketmq.client.trace import TraceDispatcher, end_transaction_record
 from txrocketmq.codec.headers import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
@@ -86,6 +87,8 @@ class Transactions:
         self._sender = sender
         self._send = send
         self.check = check
+        self.tracer: TraceDispatcher | None = None
+        """Gets a record of each verdict, where there is one."""
         self._remembered: OrderedDict[str, LocalTransactionState] = OrderedDict()
         self._asking: set[Deferred[Any]] = set()
 
@@ -121,12 +124,12 @@ class Transactions:
             try:
                 state = as_state(await call(local, message, arg))
             except BaseException:
-                await self.end(result, LocalTransactionState.UNKNOW)
+                await self.end(result, LocalTransactionState.UNKNOW, message)
                 raise
-        await self.end(result, state)
+        await self.end(result, state, message)
         return TransactionSendResult(result, state)
 
-    async def end(self, result: SendResult, state: LocalTransactionState) -> None:
+    async def end(self, result: SendResult, state: LocalTransactionState, message: Message) -> None:
         """Tell the verdict; that it cannot be told is logged, the broker asks then."""
         if state is not LocalTransactionState.UNKNOW:
             self._remember(result.msg_id, state)
@@ -144,9 +147,28 @@ class Transactions:
             transaction_id=result.transaction_id,
             broker_name=queue.broker_name,
         )
-        await self._tell(address, header)
+        await self._tell(address, header, message, state)
 
-    async def _tell(self, address: str | None, header: EndTransactionRequestHeader) -> None:
+    async def _tell(
+        self,
+        address: str | None,
+        header: EndTransactionRequestHeader,
+        message: Message | MessageExt,
+        state: LocalTransactionState,
+    ) -> None:
+        if self.tracer is not None:
+            self.tracer.append(
+                end_transaction_record(
+                    message,
+                    now_ms=self._sender.now_ms(),
+                    group=self._sender.group,
+                    address=address or "",
+                    msg_id=header.msg_id,
+                    transaction_id=header.transaction_id,
+                    state=state.value,
+                    from_check=header.from_transaction_check,
+                )
+            )
         try:
             if address is None:
                 raise MQClientError(f"no master of broker {header.broker_name} is known")
@@ -201,7 +223,7 @@ class Transactions:
             transaction_id=header.transaction_id,
             broker_name=header.broker_name,
         )
-        await self._tell(address, answer)
+        await self._tell(address, answer, message, state)
 
     def stop(self) -> None:
         """Give up checks that go on."""
@@ -239,7 +261,8 @@ class Transaction:
     async def __aenter__(self) -> Transaction:
         self.result = await self._transactions.begin(self._message)
         if self.result.status is not SendStatus.SEND_OK:
-            await self._transactions.end(self.result, LocalTransactionState.ROLLBACK_MESSAGE)
+            state = LocalTransactionState.ROLLBACK_MESSAGE
+            await self._transactions.end(self.result, state, self._message)
             raise MQClientError(
                 f"the half message for topic {self._message.topic} is not safe "
                 f"({self.result.status.value}), the transaction is rolled back"
@@ -255,4 +278,4 @@ class Transaction:
         assert self.result is not None
         if error is not None:
             self.state = LocalTransactionState.ROLLBACK_MESSAGE
-        await self._transactions.end(self.result, self.state)
+        await self._transactions.end(self.result, self.state, self._message)
