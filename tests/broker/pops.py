@@ -6,6 +6,7 @@ from typing import Any
 
 from small_broker import Peer, SmallBroker
 
+from txrocketmq.broker.pop.service import PopService
 from txrocketmq.codec.command import RemotingCommand
 from txrocketmq.codec.headers import (
     AckMessageRequestHeader,
@@ -17,6 +18,7 @@ from txrocketmq.codec.headers import (
 from txrocketmq.codec.record import decode_records
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.message import MessageExt
+from txrocketmq.model.topic import TopicConfig
 
 INVISIBLE_MS = 30_000
 COMES_AGAIN_S = 33
@@ -159,12 +161,16 @@ def pass_time(broker: SmallBroker, seconds: float, step_s: float = 0.5) -> None:
         broker.clock.advance(min(step_s, end - broker.clock.seconds()))
 
 
+def service(broker: SmallBroker) -> PopService:
+    """What serves POP in a broker."""
+    (found,) = [feature for feature in broker.core.features if isinstance(feature, PopService)]
+    return found
+
+
 def make_topic(
     broker: SmallBroker, topic: str = "TopicA", queues: int = 1, **settings: Any
 ) -> None:
     """A topic with so many queues."""
-    from txrocketmq.model.topic import TopicConfig
-
     broker.core.topics.update(
         [TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, **settings)]
     )

@@ -3,13 +3,14 @@
 Stands for ``PopReviveService``, one for each queue of the revive topic. Check points and acknowledgements are read in the order of the
 log; what a check point still lacks when its time is over is put to the group's retry topic::
 
-    read up to the end -> due check points -> each message without acknowledgement -> retry topic -> offset of the revive group
+    read up to the end -> due check points -> each message without acknowledgement -> retry topic -> acknowledged by the broker itself
 
 Records lie in the log when they are written, not when they count: there is no timer wheel yet. So check points wait here, in memory,
 and their times are looked at here. Nothing is revived before everything is read, so an acknowledgement that is in the log counts.
 
 Crash story: the offset of the revive group stands before the first check point that is not done, so all that matter are read again
-after a start. A crash forgets the newest part of that offset, so what was put to a retry topic since may be put there again.
+after a start, and those behind it that are done with their acknowledgements. Only a crash between the two last steps puts the messages
+of a check point to the retry topic twice.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from txrocketmq.broker.pop.revive_log import (
     read_entry,
 )
 from txrocketmq.broker.stored import copy_of, stored_messages, value_of
-from txrocketmq.codec.bodies import PopCheckPoint
+from txrocketmq.codec.bodies import BatchAckMsg, PopCheckPoint
 from txrocketmq.errors import BodyError, StoreError
 from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model import properties as props
@@ -90,13 +91,26 @@ class Point:
     :ivar place: logical offset of its record in the revive queue.
     """
 
-    __slots__ = ("due_ms", "group", "key", "missing", "place", "pop_time_ms", "queue_id", "topic")
+    __slots__ = (
+        "broker_name",
+        "due_ms",
+        "group",
+        "key",
+        "missing",
+        "place",
+        "pop_time_ms",
+        "queue_id",
+        "start_offset",
+        "topic",
+    )
 
     def __init__(self, point: PopCheckPoint, key: str, place: int) -> None:
         self.key = key
         self.topic = point.topic or ""
         self.group = point.cid or ""
         self.queue_id = point.queue_id
+        self.start_offset = point.start_offset
+        self.broker_name = point.broker_name
         self.pop_time_ms = point.pop_time
         self.due_ms = point.pop_time + point.invisible_time
         self.missing = offsets_of(point)
@@ -279,7 +293,11 @@ class ReviveQueue:
             if not self._due or self._due[0][0] + GRACE_MS > now_ms:
                 return
             _, place, point = heappop(self._due)
-            if await self._revive_point(point):
+            offsets = tuple(point.missing)
+            is_done = await self._revive_point(point)
+            if done := [offset for offset in offsets if is_done or offset not in point.missing]:
+                self._note_done(point, done)
+            if is_done:
                 self._points.pop(point.key, None)
             else:
                 heappush(self._due, (now_ms + RETRY_MS - GRACE_MS, place, point))
@@ -320,6 +338,26 @@ class ReviveQueue:
             point.missing.remove(offset)
             parts.in_flight.done((point.topic, point.group, point.queue_id), point.pop_time_ms)
         return True
+
+    def _note_done(self, point: Point, offsets: list[int]) -> None:
+        """Write down that these come again, since check points before this one may wait for long."""
+        parts = self._parts
+        entry = BatchAckMsg(
+            ack_offset=-1,
+            ack_offset_list=offsets,
+            broker_name=point.broker_name,
+            consumer_group=point.group,
+            pop_time=point.pop_time_ms,
+            queue_id=point.queue_id,
+            start_offset=point.start_offset,
+            topic=point.topic,
+        )
+        now_ms = int(self._clock.seconds() * 1000)
+        record = parts.log.ack(entry, self._queue_id, point.due_ms, now_ms)
+        record.wait_store_msg_ok = False
+        put = parts.store.put_message(record)
+        if isinstance(put, PutMessageResult) and put.is_ok:
+            self.written(entry, put.queue_offset)
 
     async def _find(self, point: Point, offset: int) -> MessageExt | None:
         """The message at an offset; None when the log has it no more."""

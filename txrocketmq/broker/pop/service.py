@@ -46,7 +46,10 @@ _SLAVE = "SLAVE"
 
 
 class PopService(Feature):
-    """All of POP."""
+    """All of POP.
+
+    :ivar chance: decides which queue and which topic is looked at first.
+    """
 
     _log = Logger()
 
@@ -98,7 +101,7 @@ class PopService(Feature):
             self._free,
             self._block_changed,
         )
-        chance = random.Random()
+        chance = self.chance = random.Random()
         subscriptions = Subscriptions(config, core.consumers, core.groups, core.filters)
         self.pops = PopProcessor(parts, subscriptions, chance)
         self.pops.waiting = Waiting(self._clock, config, self.pops.serve_again, self._newest_record)
