@@ -35,12 +35,14 @@ class Model:
     """The log as it should be.
 
     :ivar log: all messages in the order of the log.
+    :ivar begin: where the log begins; what lies before was deleted because its time had come.
     :ivar safe_offset: what lies below may not get lost, whatever happens.
     :ivar shown: how many messages of each queue readers could see while only safe ones are shown.
     """
 
     def __init__(self) -> None:
         self.log: list[Sent] = []
+        self.begin = 0
         self.safe_offset = 0
         self.shown: dict[QueueKey, int] = {}
         self._queues: dict[QueueKey, list[Sent]] = {}
@@ -57,6 +59,16 @@ class Model:
     def queue_keys(self) -> list[QueueKey]:
         """All queues that have messages."""
         return [key for key, messages in self._queues.items() if messages]
+
+    def living(self) -> list[Sent]:
+        """The messages that were not deleted."""
+        return [sent for sent in self.log if sent.physical_offset >= self.begin]
+
+    def first(self, key: QueueKey) -> int:
+        """The logical offset of a queue's first message that was not deleted; its end when all were."""
+        messages = self.queue(key)
+        living = (n for n, sent in enumerate(messages) if sent.physical_offset >= self.begin)
+        return next(living, len(messages))
 
     def append(self, sent: Sent) -> None:
         """A record was appended."""

@@ -12,12 +12,15 @@ from txrocketmq.testing.simdisk import Faults
 LINES = 40
 
 
-def replay(seed: int, actions: Mapping[str, int] = FIRST_ACTIONS) -> None:
+def replay(
+    seed: int, actions: Mapping[str, int] = FIRST_ACTIONS, kind: type[World] = World
+) -> None:
     """Run the schedule of a seed; a failure says how to see it again.
 
     :param actions: the table that the seed belongs to.
+    :param kind: what kind of schedule.
     """
-    world = World(seed, actions=actions)
+    world = kind(seed, actions=actions)
     try:
         world.run()
     except Exception as error:
@@ -28,10 +31,12 @@ def replay(seed: int, actions: Mapping[str, int] = FIRST_ACTIONS) -> None:
         )
 
 
-def fails(seed: int, faults: Faults | None = None, **keys: object) -> bool:
+def fails(
+    seed: int, faults: Faults | None = None, kind: type[World] = World, **keys: object
+) -> bool:
     """Whether the schedule of a seed breaks a promise."""
     try:
-        World(seed, faults, **keys).run()
+        kind(seed, faults, **keys).run()
     except Exception:
         return True
     return False

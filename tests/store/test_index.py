@@ -304,3 +304,48 @@ def test_old_files_go_with_the_log() -> None:
     assert offsets_of(service, "T", "id700") == [700]
     service.expire(10_000)
     assert len(disk.listdir(DIRECTORY)) == 1
+
+
+def index_of_three_files(disk: MemoryDisk, count: int = 25) -> IndexService:
+    """Ten messages in each file, a second apart."""
+    clock = Clock()
+    clock.advance(NOW)
+    service = new_service(disk, clock=clock, config=small_config(max_index_num=11))
+    for number in range(count):
+        clock.advance(1)
+        now_ms = int(clock.seconds() * 1000)
+        service.put_keys("T", None, f"k{number}", -1, 100 * number, now_ms)
+    assert len(service.files) == 3
+    return service
+
+
+def test_files_that_go_after_a_crash_go_from_the_end() -> None:
+    # A start that is cut short must not leave a later file without those before it: that one might look trustworthy.
+    removed: list[str] = []
+
+    class Disk(MemoryDisk):
+        def remove(self, path: str) -> None:
+            removed.append(path)
+            super().remove(path)
+
+    disk = Disk()
+    index_of_three_files(disk)
+    names = disk.listdir(DIRECTORY)
+    removed.clear()
+    assert new_service(disk, config=small_config(max_index_num=11), clean=False).files == []
+    assert removed == [f"{DIRECTORY}/{name}" for name in reversed(names)]
+
+
+@pytest.mark.parametrize(
+    ("foreign", "begins_at", "left"), [(0, 0, 0), (1, 0, 1), (2, 0, 2), (0, 1000, 3), (3, 0, 3)]
+)
+def test_files_of_another_log_go_with_all_behind_them(
+    foreign: int, begins_at: int, left: int
+) -> None:
+    service = index_of_three_files(MemoryDisk())
+    times = {file.end_offset: file.end_timestamp_ms for file in service.files}
+    if foreign < 3:
+        times[service.files[foreign].end_offset] = -1
+    service.drop_foreign(begins_at, lambda offset: times.get(offset, -1))
+    assert len(service.files) == left
+    assert service.end_offset == (service.files[-1].end_offset if left else -1)

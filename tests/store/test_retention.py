@@ -566,3 +566,47 @@ def test_the_lock_time_says_how_long_the_device_is_behind(
     pool.run()
     assert shop.upkeep.lock_time_ms() == 0
     assert shop.put() is Put.PUT_OK
+
+
+def test_a_queue_whose_last_file_is_full_keeps_it_and_its_end(shop: Shop) -> None:
+    for _ in range(10):
+        shop.put("Gone")
+    shop.fill(8)
+    shop.upkeep.delete_expired_files()
+    shop.wait(2)
+    assert shop.store.min_offset("Gone", 0) == 10
+    assert shop.logs("consumequeue/Gone/0") == [f"{0:020d}"]
+    shop.close()
+    again = Shop(shop.disk, shop.clock)
+    assert again.store.max_offset("Gone", 0) == again.store.min_offset("Gone", 0) == 10
+
+
+def test_a_log_file_goes_only_after_the_queues_know_its_messages() -> None:
+    shop = Shop(file_reserved_time=0)
+    for _ in range(25):
+        shop.put()
+    shop.clock.advance(1)
+    shop.clock.advance(1)
+    assert shop.store.flushed_offset() > 2 * FILE
+    queue = shop.store.queue_table.find("T", 0)
+    assert queue is not None
+    # A minute may go by before units of less than two pages are written.
+    for _ in range(5):
+        shop.put()
+    shop.clock.advance(1)
+    unwritten = queue.units.end_index - queue.units.written_index
+    assert unwritten > 0
+    shop.upkeep.delete_expired_files()
+    shop.wait(1)
+    assert shop.store.min_physical_offset() > 0
+    assert queue.units.written_index == 30
+
+
+def test_nothing_goes_while_queues_cannot_be_written() -> None:
+    shop = Shop(file_reserved_time=0)
+    for _ in range(25):
+        shop.put()
+    shop.disk.sync_error = OSError(errno.EIO, "no")
+    shop.upkeep.delete_expired_files()
+    shop.wait(1)
+    assert shop.store.min_physical_offset() == 0

@@ -90,6 +90,7 @@ class IndexService:
         :param clean: the last stop was orderly; else files that may be incomplete are deleted.
         """
         in_time = True
+        doomed: list[str] = []
         for name in self._disk.listdir(self._directory):
             if not name.isdigit():
                 continue
@@ -112,12 +113,15 @@ class IndexService:
             if sound and in_time:
                 self.files.append(file)
                 continue
-            self._disk.remove(file.path)
+            doomed.append(file.path)
             self.log.warn(
                 "index file {path} {reason}: deleted, what the log holds behind the last good one is indexed again",
                 path=file.path,
                 reason="may be incomplete after a crash" if sound else "contradicts itself",
             )
+        # The last one first: what a start that is cut short leaves must not look trustworthy without those before it.
+        for path in reversed(doomed):
+            self._disk.remove(path)
         self._go_on()
 
     def drop_foreign(self, begins_at: int, time_at: Callable[[int], int]) -> None:
@@ -141,7 +145,7 @@ class IndexService:
 
     def _drop_from(self, number: int) -> None:
         doomed, self.files = self.files[number:], self.files[:number]
-        for file in doomed:
+        for file in reversed(doomed):
             mapping = file.detach()
             if mapping is not None:
                 mapping.close()

@@ -202,22 +202,31 @@ class Retention:
         count = 0
         if is_time or state.level >= DiskLevel.RECLAIM or self._manual_rounds:
             self._manual_rounds = max(0, self._manual_rounds - 1)
-            at_once = config.clean_file_forcibly_enable and state.level >= DiskLevel.CLEAN
-            count = await self._delete_files(at_once)
-            self._say(count, state, at_once)
+            count = await self._delete_files()
+            self._say(count, state)
         elif self._hung is not None:
             count = await self._retry_hung()
         await self._follow_log()
         return count
 
-    def _say(self, count: int, state: DiskState, at_once: bool) -> None:
+    @property
+    def _is_urgent(self) -> bool:
+        """Whether files go whatever their age."""
+        state = self.state
+        return (
+            self._config.clean_file_forcibly_enable
+            and state is not None
+            and state.level >= DiskLevel.CLEAN
+        )
+
+    def _say(self, count: int, state: DiskState) -> None:
         if count:
             self._told_that_nothing_goes = False
             self.log.info(
                 "{count} log files deleted, the log begins at {offset} ({why})",
                 count=count,
                 offset=self._queue.min_offset,
-                why=f"{state.path} is {state.ratio:.0%} used" if at_once else "they were expired",
+                why=f"{state.path} was {state.ratio:.0%} used",
             )
         elif state.level >= DiskLevel.CLEAN and not self._told_that_nothing_goes:
             self._told_that_nothing_goes = True
@@ -227,21 +236,44 @@ class Retention:
                 ratio=state.ratio,
             )
 
-    async def _delete_files(self, at_once: bool) -> int:
+    async def _delete_files(self) -> int:
         """Delete the oldest files while they are expired, or must go; never the last one, nor one that is not flushed."""
         queue, config = self._queue, self._config
-        count = 0
-        while count < max(1, config.delete_file_batch_max):
-            if len(queue.files) < 2 or queue.files[0].end_offset > queue.flushed_offset:
-                break
-            if not at_once and not await self._is_expired(queue.files[1]):
-                break
+        if self._store.rebuild is not None:
+            # Queues are still derived from what would go: they would forget how far they were.
+            return 0
+        count, safe_to = 0, 0
+        while count < max(1, config.delete_file_batch_max) and await self._may_go():
+            if queue.files[0].base_offset >= safe_to:
+                safe_to = await self._make_queues_safe()
+                if queue.files[0].base_offset >= safe_to:
+                    break
             if count:
                 await self._sleep(config.delete_commit_log_files_interval)
+            # Much may have happened meanwhile.
+            if not await self._may_go():
+                break
             if not await self._delete_first():
                 break
             count += 1
+            if self._is_urgent:
+                # No more than is needed.
+                await self._look()
         return count
+
+    async def _may_go(self) -> bool:
+        """Whether the oldest file is expired or must go for need; the one that is written never does."""
+        files = self._queue.files
+        return len(files) > 1 and (self._is_urgent or await self._is_expired(files[1]))
+
+    async def _make_queues_safe(self) -> int:
+        """Below the offset returned nothing is on the device in the log alone: a queue that forgot its last messages would give
+        their offsets again."""
+        queue = self._queue
+        end = queue.files[-1].base_offset
+        if queue.flushed_offset < end or not await self._store.queue_table.flush():
+            return 0
+        return end
 
     async def _is_expired(self, following: MappedFile) -> bool:
         """Whether all messages before a file are older than they need to become: they were stored before its first one."""

@@ -293,10 +293,13 @@ class UnitLog:
         return writes
 
     def forget_before(self, index: int) -> list[str]:
-        """Let the row begin with the file of a unit; the paths of the written files before it, which may be deleted."""
+        """Let the row begin with the file of a unit; the paths of the written files before it, which may be deleted.
+
+        The last written file stays, as officially: it alone says where the row ends.
+        """
         file_units = self.file_bytes // self.unit_bytes
         paths = []
-        while self.first_index + file_units <= min(index, self.written_index):
+        while self.first_index + file_units <= min(index, self.written_index - 1):
             paths.append(f"{self.directory}/{file_name(self.first_index * self.unit_bytes)}")
             self.first_index += file_units
         return paths
