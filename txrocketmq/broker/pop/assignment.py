@@ -213,9 +213,7 @@ class AssignmentProcessor:
                 MessageQueueAssignment(message_queue=queue, mode=mode)
                 for queue in dict.fromkeys(queues)
             ]
-        body = QueryAssignmentResponseBody(
-            message_queue_assignments=cast("list[MessageQueueAssignment]", assignments)
-        )
+        body = QueryAssignmentResponseBody(message_queue_assignments=assignments)
         return Reply(body=encode_body(body))
 
     def _mode(self, topic: str, group: str) -> tuple[MessageRequestMode, int]:
@@ -260,7 +258,8 @@ class AssignmentProcessor:
                 strategy=asked.strategy_name,
             )
             return None
-        client_id, client_ids = asked.client_id or "", sorted(members.client_ids())
+        client_id = asked.client_id or ""
+        client_ids = sorted(members.client_ids(), key=_java_order)
         if mode is MessageRequestMode.POP:
             return allocate_for_pop(allocation, client_id, sorted(queues), client_ids, shared)
         return allocation(client_id, sorted(queues), client_ids)
@@ -284,6 +283,11 @@ class AssignmentProcessor:
     def get_all_modes(self, request: Request[None]) -> Reply:
         """GET_ALL_MESSAGE_REQUEST_MODE: the table of modes."""
         return Reply(body=self._modes.encode())
+
+
+def _java_order(text: str) -> bytes:
+    """Members sort the ids as Java does: by UTF-16 units."""
+    return text.encode("utf-16-be", "surrogatepass")
 
 
 # ----------------------------------------------------------------- how queues are divided

@@ -126,6 +126,6 @@ class MessageQueueAssignment(Bean, kw_only=True):
 
 
 class QueryAssignmentResponseBody(Bean, kw_only=True):
-    """The queues that are assigned."""
+    """The queues that are assigned; None tells a client to leave everything as it is."""
 
-    message_queue_assignments: list[MessageQueueAssignment] = fresh(list)
+    message_queue_assignments: list[MessageQueueAssignment] | None = None
