@@ -595,6 +595,6 @@ def _heartbeat_answer(answer: RemotingCommand) -> HeartbeatAnswer:
 def _request_mode(answer: RemotingCommand) -> RequestMode | None:
     if not answer.body:
         return None
-    found = decode_body(QueryAssignmentResponseBody, answer.body).message_queue_assignments
+    found = decode_body(QueryAssignmentResponseBody, answer.body).message_queue_assignments or []
     queues = [item.message_queue for item in found if item.message_queue is not None]
     return RequestMode(queues, any(item.mode is MessageRequestMode.POP for item in found))
