@@ -562,7 +562,7 @@ class Tracing:
 
 
 def _unless_refused(failure: Failure) -> None:
-    failure.trap(BrokerError)
+    failure.trap(BrokerError)  # type: ignore[no-untyped-call]
 
 
 def _fixed(queue: MessageQueue) -> QueueChoice:
