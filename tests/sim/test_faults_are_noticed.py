@@ -13,6 +13,7 @@ from tests.sim.conftest import SEEDS
 from tests.sim.replay import fails
 from txrocketmq.store import commitlog, flush, queuetable, recover, unitlog
 from txrocketmq.store.abortfile import AbortFile
+from txrocketmq.store.catchup import IndexCatchUp, QueueRebuild
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.consumequeue import ConsumeQueue
 from txrocketmq.store.flush import LogFlusher
@@ -57,6 +58,12 @@ def flush_only_when_it_is_due(table: QueueTable, now_ms: int) -> Any:
     return done
 
 
+def trust_the_index(index: IndexService, clean: bool) -> None:
+    index.__dict__.update(drop_foreign=nothing, cut_beyond=no)
+    _load_index(index, clean)
+
+
+_load_index = IndexService.load
 _flush_due = QueueTable.flush_due
 _synced = LogFlusher._synced
 _run = recover.Recoverer.run
@@ -93,7 +100,23 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
     ),
     "the checkpoint promises too much": (StoreCheckpoint, "min_timestamp_ms", 1 << 62),
     "index files are trusted after a crash": (IndexService, "_is_synced", yes),
-    "index files may point beyond the log": (IndexService, "cut_beyond", no),
+    "index files may point beyond the log": (IndexService, "load", trust_the_index),
+    "queues that are derived again take messages": (QueueRebuild, "covers", no),
+    "the checkpoint stays ahead of what a start cuts": (
+        recover.Recoverer,
+        "_hold_checkpoint",
+        nothing,
+    ),
+    "queues that were left out of a flush count as flushed": (
+        QueueTable,
+        "_complete_to_ms",
+        lambda table, kept: table.newest_timestamp_ms,
+    ),
+    "an index that is behind is left so": (
+        IndexCatchUp,
+        "begin",
+        property(lambda walk: walk._commit_log.max_offset),
+    ),
     "a message between two index files loses keys": (IndexService, "_put_missing", nothing),
     "a failed flush of queues is not tried again": (
         QueueTable,

@@ -284,7 +284,14 @@ class Recoverer:
         files = commit_log.queue.files
         if newest < commit_log.min_offset:
             # No queue has any message.
-            begin, last = commit_log.min_offset, files[-1].base_offset
+            begin = commit_log.min_offset
+            # The last one may have been made ahead, and never used.
+            written = [
+                file.base_offset
+                for file in files[-CHECKED_FILES:]
+                if self._first_timestamp(file.base_offset)
+            ]
+            last = max(written, default=begin)
             if last - begin <= self._limits.foreground_bytes:
                 return begin, None
             return last, LostQueues(begin, None)
