@@ -59,6 +59,25 @@ def test_the_first_slave_is_shown_as_a_master_that_only_serves_readers():
     assert world.server.table.brokers()["broker-a"].broker_addrs == {1: SLAVE, 2: SECOND}
 
 
+def test_what_a_slave_registers_in_the_masters_place_is_for_readers():
+    world = World(support_acting_master=True)
+    master, slave, _ = group_of_three(world, enable_acting_master=True)
+    master.drop()
+    register(
+        slave,
+        address=SLAVE,
+        broker_id=1,
+        enable_acting_master=True,
+        table=topics("TopicA", "TopicNew"),
+        counter=2,
+    )
+    for topic in ("TopicA", "TopicNew"):
+        found = route(world, topic)
+        assert found is not None
+        assert found["queueDatas"][0]["perm"] == 4
+        assert found["brokerDatas"][0]["brokerAddrs"]["0"] == SLAVE
+
+
 def test_a_master_that_comes_back_is_the_master():
     world = World(support_acting_master=True)
     master, _, _ = group_of_three(world, enable_acting_master=True)

@@ -263,6 +263,11 @@ def test_the_same_body_from_another_place_is_taken_in():
     found = route(world)
     assert found is not None
     assert {queue["brokerName"] for queue in found["queueDatas"]} == {"broker-a", "broker-b"}
+    register(peer, name="broker-b", table=topics("TopicB"), counter=2)
+    register(peer, name="broker-a", table=topics("TopicB"), counter=2)
+    found = route(world, "TopicB")
+    assert found is not None
+    assert {queue["brokerName"] for queue in found["queueDatas"]} == {"broker-a", "broker-b"}
 
 
 def test_topics_no_longer_named_go_with_a_repeated_registration_when_that_is_switched_on():
