@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -412,8 +413,21 @@ def test_close_waits_for_work_in_the_pool() -> None:
     queue.close().addCallback(closed.append)
     assert closed == []
     pool.run()
-    assert closed == [None]
+    assert closed == [True]
     assert disk.listdir("/log") == [file_name(0)]
+
+
+def test_close_says_when_what_was_made_ahead_may_come_back() -> None:
+    disk = MemoryDisk()
+    queue = open_queue(disk, "/log")
+    queue.open_for_append()
+    while len(disk.listdir("/log")) < 2:
+        assert queue.append(bytes(PAGE)) >= 0
+    queue.flush()
+    disk.sync_error = OSError(errno.EIO, "no")
+    closed: list[object] = []
+    queue.close().addCallback(closed.append)
+    assert closed == [False]
 
 
 def test_mappings_and_descriptors_stay_few(tmp_path: Path) -> None:

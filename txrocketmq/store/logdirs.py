@@ -123,6 +123,18 @@ class LogDirectories:
             and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
         )
 
+    def remove(self, paths: Sequence[str]) -> bool:
+        """Delete files (blocking); whether the device knows."""
+        try:
+            for path in paths:
+                self._disk.remove(path)
+            if paths:
+                self.sync()
+        except OSError as error:
+            log.error("{path} may be left: {error}", path=paths[-1], error=error)
+            return False
+        return True
+
     def sync(self) -> None:
         """Force entries of the directories that are written to the device (blocking)."""
         for path in self.writable:

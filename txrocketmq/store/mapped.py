@@ -569,20 +569,19 @@ class MappedFileQueue:
 
         return job.addErrback(failed)
 
-    def close(self) -> Deferred[None]:
-        """Release all mappings and delete successors that were not used. Does not flush. Fires when done."""
+    def close(self) -> Deferred[bool]:
+        """Release all mappings and delete successors that were not used. Does not flush. Fires when done, with whether the
+        device knows: a successor that comes back after an orderly stop would look like a hole in the log."""
         self._appending = False
         if self._preparing:
             idle: Deferred[None] = Deferred()
             self._when_idle.append(idle)
             return idle.addCallback(lambda _: self.close())
-        for file in reversed(self._prepared):
+        for file in (*self.files, *self._prepared):
             self._close_now(file)
-            self._disk.remove(file.path)
+        paths = [file.path for file in reversed(self._prepared)]
         self._prepared = []
-        for file in self.files:
-            self._close_now(file)
-        return succeed(None)
+        return succeed(self.directories.remove(paths))
 
     def _close_now(self, file: MappedFile) -> None:
         mapping = file.detach()

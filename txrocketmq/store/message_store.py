@@ -340,7 +340,7 @@ class MessageStore:
             clean = await self.queue_table.flush() and clean
             clean = await self.index.stop() and clean
             await self._save_checkpoint()
-            await self.commit_log.queue.close()
+            clean = await self.commit_log.queue.close() and clean
             if (
                 clean
                 and self.commit_log.read_only is None
