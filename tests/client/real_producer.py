@@ -1,0 +1,146 @@
+"""A producer of ours in a process of its own, for tests with real servers: does what its arguments say and prints one JSON object.
+
+    python real_producer.py NAMESRV TOPIC SEED COUNT MODE SIZE
+
+MODE: ``async`` (64 in flight), ``oneway``, ``batch``, ``ordered``, ``compressed``, ``transaction`` (each third committed, rolled back, left to the
+check, which commits), ``delay`` (level 1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+from typing import Any
+
+if os.environ.get("CLIENT_REACTOR") == "asyncio":
+    from twisted.internet import asyncioreactor
+
+    asyncioreactor.install(asyncio.new_event_loop())
+elif os.environ.get("CLIENT_REACTOR") == "select":
+    from twisted.internet import selectreactor
+
+    selectreactor.install()
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import react
+
+from txrocketmq.client.producer.config import ProducerConfig
+from txrocketmq.client.producer.producer import Producer
+from txrocketmq.client.results import LocalTransactionState, SendResult
+from txrocketmq.model.message import Message, MessageExt
+
+COMMIT = LocalTransactionState.COMMIT_MESSAGE
+VERDICTS = (COMMIT, LocalTransactionState.ROLLBACK_MESSAGE, LocalTransactionState.UNKNOW)
+CHECK_PATIENCE_S = 60
+
+
+def message(topic: str, seed: str, seq: int, size: int) -> Message:
+    """The message of a sequence number, as the Java puppet checks it."""
+    block = hashlib.sha256(f"{seed}:{seq}".encode()).hexdigest().encode()
+    made = Message(topic, (block * (size // len(block) + 1))[:size])
+    made.tags, made.keys = "TagA", f"key-{seq}"
+    made.put_user_property("seq", str(seq))
+    return made
+
+
+def place(seq: int, result: SendResult) -> list[Any]:
+    """As ``interop.harness.clients.Sent``."""
+    queue = result.queue
+    return [
+        seq,
+        result.status.value,
+        queue.broker_name,
+        queue.queue_id,
+        result.queue_offset,
+        result.msg_id,
+    ]
+
+
+class Run:
+    """One run of messages."""
+
+    def __init__(self, reactor: Any, arguments: list[str]) -> None:
+        self.namesrv, self.topic, self.seed, count, self.mode, size = arguments
+        self.count, self.size = int(count), int(size)
+        self.checked: list[str] = []
+        self._all_checked: Deferred[None] = Deferred()
+        self._reactor = reactor
+
+    def check(self, asked: MessageExt) -> LocalTransactionState:
+        """A broker asks."""
+        self.checked.append(asked.uniq_key or "")
+        if len(set(self.checked)) == self.count // 3 and not self._all_checked.called:
+            self._all_checked.callback(None)
+        return COMMIT
+
+    async def run(self) -> dict[str, Any]:
+        """Send, and tell what came of it."""
+        group = f"pg-{self.seed}"
+        settings = ProducerConfig(compress_msg_body_over_howmuch=4096, compress_type="LZ4")
+        if self.mode == "compressed":
+            settings = ProducerConfig(compress_msg_body_over_howmuch=1, compress_type="ZLIB")
+        producer = Producer(
+            self._reactor, group, settings=settings, namesrv_addr=self.namesrv, check=self.check
+        )
+        async with producer:
+            messages = [message(self.topic, self.seed, seq, self.size) for seq in range(self.count)]
+            sent = await getattr(self, f"_{self.mode}")(producer, messages)
+        return {
+            "sent": sent,
+            "checked": len(set(self.checked)),
+            "client": type(self._reactor).__name__,
+        }
+
+    async def _async(self, producer: Producer, messages: list[Message]) -> list[Any]:
+        first = await producer.send(messages[0])
+        sends = [producer.send(one) for one in messages[1:]]
+        results = [first, *await gatherResults(sends, consumeErrors=True)]
+        return [place(seq, result) for seq, result in enumerate(results)]
+
+    _compressed = _async
+
+    async def _delay(self, producer: Producer, messages: list[Message]) -> list[Any]:
+        for one in messages:
+            one.delay_time_level = 1
+        return await self._async(producer, messages)
+
+    async def _oneway(self, producer: Producer, messages: list[Message]) -> list[Any]:
+        for one in messages:
+            await producer.send_oneway(one)
+        return []
+
+    async def _batch(self, producer: Producer, messages: list[Message]) -> list[Any]:
+        results = await producer.send_batch(messages)
+        return [len(result.msg_id.split(",")) for result in results]
+
+    async def _ordered(self, producer: Producer, messages: list[Message]) -> list[Any]:
+        sent = []
+        for seq, one in enumerate(messages):
+            sent.append(place(seq, await producer.send_ordered(one, f"order-{seq % 7}")))
+        return sent
+
+    async def _transaction(self, producer: Producer, messages: list[Message]) -> list[Any]:
+        states = []
+        for seq, one in enumerate(messages):
+            verdict = VERDICTS[seq % 3]
+            outcome = await producer.send_in_transaction(one, lambda m, arg: arg, verdict)
+            states.append(outcome.state.value)
+        await self._all_checked.addTimeout(CHECK_PATIENCE_S, self._reactor)
+        await producer.when_free()
+        return states
+
+
+def main(reactor: Any, *arguments: str) -> Deferred[None]:
+    """Run in a reactor."""
+
+    async def run() -> None:
+        print(json.dumps(await Run(reactor, list(arguments)).run()), flush=True)
+
+    return Deferred.fromCoroutine(run())
+
+
+if __name__ == "__main__":
+    react(main, sys.argv[1:])
