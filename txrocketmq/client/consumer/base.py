@@ -30,7 +30,7 @@ from txrocketmq.client.instance import ClientInstance, shared_instance
 from txrocketmq.client.interfaces import IConsumerRole
 from txrocketmq.codec.bodies.admin import ConsumeMessageDirectlyResult
 from txrocketmq.codec.bodies.clients import ConsumerRunningInfo
-from txrocketmq.errors import MQClientError, ResponseError, RocketMQError
+from txrocketmq.errors import MQClientError, ResponseError
 from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.heartbeat import (
@@ -365,12 +365,6 @@ class ConsumerService(Service):
         return ConsumerRunningInfo(
             properties=properties, subscription_set=list(self.subscriptions.values())
         )
-
-    async def _save(self, queues: Iterable[MessageQueue]) -> None:
-        try:
-            await self.offsets.persist_some(queues, wait=True)
-        except RocketMQError as error:
-            log.warn("group {group}: {error}", group=self.group, error=error)
 
 
 def _camel(name: str) -> str:

@@ -21,8 +21,8 @@ from twisted.internet.defer import Deferred, DeferredList, gatherResults
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from txrocketmq.client.consumer.allocation import sorted_client_ids
 from txrocketmq.client.consumer.concurrent import ConcurrentConsumption
+from txrocketmq.client.consumer.dividing import divide
 from txrocketmq.client.consumer.orderly import OrderlyConsumption
 from txrocketmq.client.consumer.parts import Parts
 from txrocketmq.client.consumer.pop import PopBrokers, PoppedOutcomes, QueuePopper
@@ -130,16 +130,14 @@ class Rebalancer:
 
     async def _divide(self, topic: str) -> bool:
         parts = self._parts
-        queues = await parts.instance.subscribe_queues(topic)
-        if not parts.is_clustering:
-            return await self._assign(topic, queues, queues)
-        members = await parts.instance.consumer_ids(topic, parts.group)
-        if not members:
-            return False
-        mine = parts.settings.allocate_strategy.allocate(
-            parts.group, parts.instance.client_id, queues, sorted_client_ids(members)
+        found = await divide(
+            parts.instance,
+            parts.group,
+            topic,
+            parts.settings.message_model,
+            parts.settings.allocate_strategy,
         )
-        return await self._assign(topic, queues, mine)
+        return False if found is None else await self._assign(topic, *found)
 
     async def _assign(
         self, topic: str, queues: Sequence[MessageQueue], mine: Sequence[MessageQueue]

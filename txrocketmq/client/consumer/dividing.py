@@ -1,0 +1,30 @@
+"""Which queues of a topic are this member's?"""
+
+from __future__ import annotations
+
+from txrocketmq.client.consumer.allocation import sorted_client_ids
+from txrocketmq.client.instance import ClientInstance
+from txrocketmq.client.interfaces import IAllocateStrategy
+from txrocketmq.model.heartbeat import MessageModel
+from txrocketmq.model.message import MessageQueue
+
+
+async def divide(
+    instance: ClientInstance,
+    group: str,
+    topic: str,
+    model: MessageModel,
+    strategy: IAllocateStrategy,
+) -> tuple[list[MessageQueue], list[MessageQueue]] | None:
+    """All queues of a topic and those of this member, by the client's own division; None while no broker knows the group.
+
+    :raises RocketMQError: routes or members cannot be known now.
+    """
+    queues = await instance.subscribe_queues(topic)
+    if model is MessageModel.BROADCASTING:
+        return queues, queues
+    members = await instance.consumer_ids(topic, group)
+    if not members:
+        return None
+    mine = strategy.allocate(group, instance.client_id, queues, sorted_client_ids(members))
+    return queues, mine
