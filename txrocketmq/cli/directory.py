@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -48,7 +48,7 @@ class NoSuchTopicError(NoRouteError):
 
 
 class Directory:
-    """Asks name servers, one after the other until one answers.
+    """Asks name servers, one after the other until one knows: a restarted one may wait for its brokers still.
 
     :param servers: ``host:port`` each.
     """
@@ -101,7 +101,9 @@ class Directory:
 
     async def _route(self, topic: str) -> TopicRouteData | None:
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        answer = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, topic)
+        answer = await self._ask(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, header, topic, lambda found: found.code == 0
+        )
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         servers = "; ".join(self._servers)
@@ -122,14 +124,21 @@ class Directory:
                 )
         return route
 
-    async def _ask(self, code: int, header: object | None, topic: str) -> RemotingCommand:
-        """The first answer that any server gives.
+    async def _ask(
+        self,
+        code: int,
+        header: object | None,
+        topic: str,
+        is_enough: Callable[[RemotingCommand], bool],
+    ) -> RemotingCommand:
+        """The first answer that is enough; where none is, the first that any server gives.
 
         :param topic: what it is about, for the error.
 
         :raises NoRouteError: no server answers; names each with its reason.
         """
         reasons = []
+        first: RemotingCommand | None = None
         for server in self._servers:
             try:
                 answer: RemotingCommand = await self._client.request(
@@ -138,7 +147,11 @@ class Directory:
             except RemotingError as error:
                 reasons.append(str(error))
             else:
-                return answer
+                if is_enough(answer):
+                    return answer
+                first = first or answer
+        if first is not None:
+            return first
         raise NoRouteError(
             f"no name server answers, so topic {topic} cannot be found: {'; '.join(reasons)} "
             "(-n or NAMESRV_ADDR says whom to ask)"
@@ -147,13 +160,11 @@ class Directory:
     async def _explain(self, topic: str, addition: str) -> NoRouteError:
         """Why nobody has a topic."""
         asked = f"name server {'; '.join(self._servers)}"
-        answer = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO, None, topic)
-        if answer.code == ResponseCode.SUCCESS:
-            brokers = decode_body(ClusterInfo, answer.body).broker_addr_table
-            if not brokers:
-                return NoRouteError(
-                    f"no broker is registered at {asked}, so topic {topic} cannot be found"
-                )
+        answer = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO, None, topic, _names_brokers)
+        if answer.code == ResponseCode.SUCCESS and not _names_brokers(answer):
+            return NoRouteError(
+                f"no broker is registered at {asked}, so topic {topic} cannot be found"
+            )
         return NoSuchTopicError(f"{asked} knows no topic {topic} {addition}".rstrip())
 
     def _unusable(self, topic: str, route: TopicRouteData, verb: str) -> MQClientError:
@@ -167,6 +178,12 @@ class Directory:
             f"topic {topic} must not be {verb}, there is no permission: {'; '.join(parts)} "
             f"(name server {'; '.join(self._servers)})"
         )
+
+
+def _names_brokers(answer: RemotingCommand) -> bool:
+    if answer.code != ResponseCode.SUCCESS:
+        return False
+    return bool(decode_body(ClusterInfo, answer.body).broker_addr_table)
 
 
 def _with_brokers(route: TopicRouteData, *, master_only: bool) -> list[tuple[QueueData, str]]:
