@@ -52,6 +52,8 @@ def test_sends_that_waited_too_long_for_their_turn_are_refused(slow: SmallBroker
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 250ms, "
         "size of queue: "
     )
+    figures = told(slow.connect(40_002), RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
+    assert figures["sendsAnsweredBusy_TIMEOUT_CLEAN_QUEUE"] == "2"
     # The next ones came when there was time again.
     assert [answer.code for answer in burst(slow.connect(40_001), 2)] == [0, 0]
 
@@ -83,6 +85,7 @@ def test_while_the_disk_stands_still_sends_are_refused_and_taken_again_after() -
     table = told(broker.connect(40_001), RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
     assert table["sendThreadPoolQueueSize"] == "2"
     assert table["sendThreadPoolQueueHeadWaitTimeMills"] == "1000"
+    assert table["sendsAnsweredBusy_PCBUSY_CLEAN_QUEUE"] == "1"
     for _ in range(3):
         pool.run()
         broker.clock.advance(0)

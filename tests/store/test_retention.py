@@ -331,6 +331,28 @@ def test_a_file_that_cannot_be_deleted_leaves_no_gap(shop: Shop) -> None:
     assert shop.store.min_physical_offset() > 0
 
 
+def test_a_deletion_that_did_not_reach_the_device_is_not_followed_by_another(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.fill(8)
+    real = shop.disk.sync_directory
+
+    def failing(path: str) -> None:
+        if path == "/store/commitlog":
+            raise OSError(errno.EIO, "no")
+        real(path)
+
+    shop.config.delete_commit_log_files_interval = 0
+    monkeypatch.setattr(shop.disk, "sync_directory", failing)
+    counts: list[int] = []
+    shop.upkeep.delete_expired_files().addCallback(counts.append)
+    shop.wait(1)
+    assert counts == [0]
+    # The file is gone, though, and nobody is sent there.
+    assert shop.store.min_physical_offset() == FILE
+    assert shop.get(0).status is GetMessageStatus.OFFSET_TOO_SMALL
+
+
 # ----------------------------------------------------------------- the ladder
 
 

@@ -17,6 +17,7 @@ NO_TRANSIENT_POOL = 2**31 - 1
 DIFFERING_GROUPS = "consumerGroupsSubscribingDifferently"
 DIFFERENCE_OF = "subscriptionDifference_"
 REFUSAL = "messagesRefused"
+BUSY_OF = "sendsAnsweredBusy_"
 
 _UNITS = "KMGTPE"
 
@@ -132,6 +133,7 @@ def _own(core: BrokerCore) -> dict[str, str]:
     if differing:
         found[DIFFERING_GROUPS] = str(len(differing))
         found.update({DIFFERENCE_OF + group: words for group, words in differing.items()})
+    found.update({BUSY_OF + cause: str(count) for cause, count in core.throughput.busy.items()})
     refusal = core.upkeep.write_refusal()
     if refusal is not None:
         found[REFUSAL] = refusal

@@ -50,6 +50,7 @@ class Throughput:
 
     :ivar instant_puts: sends of this minute that took less than a millisecond; the others go to `put_took`.
     :ivar failed_puts: messages that the store did not take, ever.
+    :ivar busy: sends that were answered SYSTEM_BUSY, by the official word for the cause.
     :ivar found, missed: reads that found messages, and that found none.
     :ivar transferred: messages handed out.
     :ivar put_max_ms, get_max_ms: the longest send and read ever.
@@ -58,6 +59,7 @@ class Throughput:
     def __init__(self) -> None:
         self.instant_puts = 0
         self.failed_puts = 0
+        self.busy: dict[str, int] = {}
         self.found = self.missed = self.transferred = 0
         self.put_max_ms = self.get_max_ms = 0
         self._slow_puts: dict[int, int] = {}
@@ -69,6 +71,11 @@ class Throughput:
         """A send took longer than a millisecond."""
         self._slow_puts[milliseconds] = self._slow_puts.get(milliseconds, 0) + 1
         self.put_max_ms = max(self.put_max_ms, milliseconds)
+
+    def count_busy(self, remark: str) -> None:
+        """A send was answered SYSTEM_BUSY; the remark begins with the cause in brackets."""
+        cause = remark[1 : remark.find("]")] if remark.startswith("[") else "OTHER"
+        self.busy[cause] = self.busy.get(cause, 0) + 1
 
     def get_took(self, milliseconds: int) -> None:
         """A read had to wait for the device."""

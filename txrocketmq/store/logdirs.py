@@ -41,6 +41,10 @@ def split_paths(value: str | None) -> list[str]:
     return list(dict.fromkeys(part for part in parts if part))
 
 
+class UnsyncedDeletion(OSError):
+    """A file is gone, and may come back with a power failure."""
+
+
 class LogDirectories:
     """The directories of one log.
 
@@ -182,4 +186,7 @@ def discard(disk: IDisk, mapping: IMapping | None, path: str) -> None:
     if mapping is not None:
         mapping.close()
     disk.remove(path)
-    disk.sync_directory(os.path.dirname(path))
+    try:
+        disk.sync_directory(os.path.dirname(path))
+    except OSError as error:
+        raise UnsyncedDeletion(error.errno, error.strerror, path) from error

@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk, IMapping
-from txrocketmq.store.logdirs import LogDirectories, Readers, discard, write_again
+from txrocketmq.store.logdirs import LogDirectories, Readers, UnsyncedDeletion, discard, write_again
 
 log = Logger()
 
@@ -563,9 +563,11 @@ class MappedFileQueue:
         job: Deferred[None] = self._pool.submit(discard, self._disk, file.detach(), file.path)
 
         def failed(failure: Failure) -> None:
-            if not self.directories.may_keep(file.path, failure.value):
+            if self.directories.may_keep(file.path, failure.value):
+                return
+            if not isinstance(failure.value, UnsyncedDeletion):
                 self.files.insert(0, file)
-                failure.raiseException()
+            failure.raiseException()
 
         return job.addErrback(failed)
 

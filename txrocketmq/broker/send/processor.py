@@ -119,14 +119,14 @@ class SendProcessor:
         try:
             return self._send(request)
         except ResponseError as refused:
-            return Reply(refused.code, remark=refused.remark, ext_fields=self._trace_fields)
+            return self._refuse(refused.code, refused.remark)
 
     def send_batch(self, request: Request[AnySendHeader]) -> Answer:
         """Store a batch: the body is several messages for one queue."""
         try:
             return self._send_batch(request)
         except ResponseError as refused:
-            return Reply(refused.code, remark=refused.remark, ext_fields=self._trace_fields)
+            return self._refuse(refused.code, refused.remark)
 
     def _send(self, request: Request[AnySendHeader]) -> Answer:
         header = request.header
@@ -298,8 +298,9 @@ class SendProcessor:
             stored = _STORED_CODES.get(status)
             if stored is None:
                 self._throughput.failed_puts += 1
-                code, remark = put_refused(status, self._store_config, self._store.write_refusal)
-                return Reply(code, remark=remark, ext_fields=self._trace_fields)
+                return self._refuse(
+                    *put_refused(status, self._store_config, self._store.write_refusal)
+                )
             code = stored
         counter = self._stats.topics.get(name)
         if counter is None:
@@ -331,6 +332,11 @@ class SendProcessor:
             None,
             self._trace_fields,
         )
+
+    def _refuse(self, code: int, remark: str | None) -> Reply:
+        if code == ResponseCode.SYSTEM_BUSY:
+            self._throughput.count_busy(remark or "")
+        return Reply(code, remark=remark, ext_fields=self._trace_fields)
 
     def _refuse_when_busy(self, request: Request[AnySendHeader]) -> None:
         """Refuse a send that has waited too long for its turn, or behind others that wait for a disk that stands still."""
