@@ -168,6 +168,7 @@ class SmallBroker:
         more_sections: tuple[object, ...] = (),
         client: Any = None,
         pool: Any = None,
+        dial: Any = None,
         **settings: Any,
     ) -> None:
         self.disk = disk or MemoryDisk()
@@ -222,6 +223,7 @@ class SmallBroker:
                 black_list=lambda: self.config.config_black_list,
             ),
             keep_change=lambda changes: succeed(self.kept.update(changes)),
+            dial=dial,
         )
         self.dispatcher = Dispatcher(
             self.core.operations,

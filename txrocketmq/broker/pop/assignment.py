@@ -90,6 +90,17 @@ class RequestModes:
             if not groups:
                 del self._table[topic]
 
+    def take_over(self, body: bytes) -> None:
+        """A slave: have exactly the master's table.
+
+        :raises BodyError: it cannot be read.
+        """
+        wrapper = decode_body(MessageRequestModeSerializeWrapper, body)
+        table = wrapper.message_request_mode_map or {}
+        if table != self._table:
+            self._table = table
+            self.file.changed()
+
     def encode(self) -> bytes:
         """The table, as it is kept and copied by slaves."""
         return encode_body(MessageRequestModeSerializeWrapper(message_request_mode_map=self._table))

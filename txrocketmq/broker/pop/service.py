@@ -32,6 +32,7 @@ from txrocketmq.broker.pop.waiting import Waiting
 from txrocketmq.broker.pull.subscriptions import Subscriptions
 from txrocketmq.broker.sweep import Sweep
 from txrocketmq.interfaces import IConfigFiles, IConnection
+from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.names import REVIVE_TOPIC_PREFIX
 from txrocketmq.remoting.dispatch import Lane
 from txrocketmq.store.results import GetMessageResult
@@ -63,6 +64,9 @@ class PopService(Feature):
         self._ends: dict[Key, IDelayedCall] = {}
         self.ordered = OrderedPops(files, core.now_ms)
         self.modes = RequestModes(files)
+        core.replication.sync.add(
+            "request modes", RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self.modes.take_over
+        )
         self.in_flight = InFlight(core.started_ms, self._free)
         log = ReviveLog(REVIVE_TOPIC_PREFIX + config.broker_cluster_name, core.store_host)
         parts = ReviveParts(

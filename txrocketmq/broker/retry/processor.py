@@ -23,7 +23,7 @@ from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.flags import is_writeable
 from txrocketmq.model.group import SubscriptionGroupConfig
 from txrocketmq.model.message import MessageExt, MessageRecord
-from txrocketmq.model.names import SCHEDULE_TOPIC
+from txrocketmq.model.names import MASTER_ID, SCHEDULE_TOPIC
 from txrocketmq.remoting.dispatch import Reply, Request
 from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
@@ -62,6 +62,11 @@ class RetryProcessor:
         :raises ResponseError: with the official code and remark.
         """
         header = request.header
+        if self._config.broker_id != MASTER_ID:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                f"no master available along with {self._config.broker_ip1}",
+            )
         group = self._rules.group(header.group)
         if not is_writeable(self._config.broker_permission):
             raise ResponseError(

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from txrocketmq.broker.intake import Intake
     from txrocketmq.broker.stats import BrokerStats
 
+_SLAVE = "SLAVE"
+
 EndTransaction = Request[EndTransactionRequestHeader]
 Answer = Reply | Deferred[Reply] | None
 
@@ -73,6 +75,11 @@ class TransactionProcessor:
         """
         header = request.header
         kind = header.commit_or_rollback
+        if self._store_config.broker_role == _SLAVE:
+            raise ResponseError(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "Message store is slave mode, so end transaction is forbidden.",
+            )
         if kind == TRANSACTION_NOT_TYPE:
             return None
         half = self._store.look_message(header.commit_log_offset)
