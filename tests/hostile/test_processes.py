@@ -145,6 +145,47 @@ def test_two_brokers_on_one_store(tmp_path: Path) -> None:
             link.send_message(TOPIC, b"still mine")
 
 
+def test_two_brokers_with_one_log_and_stores_of_their_own(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    settings = {"storePathCommitLog": str(log)}
+    with RealServer("rocketmq", tmp_path / "first", settings=settings) as first:
+        with first.link() as link:
+            link.send_message(TOPIC, b"mine")
+        files = sorted(log.iterdir())
+        second = RealServer("rocketmq-broker", tmp_path / "second", settings=settings).spawn()
+        assert second.wait_ended() == 1
+        assert second.count("another broker writes its log there") == 1
+        second.assert_calm()
+        assert sorted(log.iterdir()) == files
+        with first.link() as link:
+            assert stored(link, 0) == [(0, b"mine")]
+        assert first.end() == 0
+    # Nothing stays behind that an official broker would take for a part of the log.
+    assert all(path.name.isdigit() for path in log.iterdir())
+
+
+def test_a_log_in_two_directories_survives_a_kill(tmp_path: Path) -> None:
+    settings = {
+        "storePathCommitLog": f"{tmp_path / 'one'},{tmp_path / 'two'}",
+        "mappedFileSizeCommitLog": str(256 * 1024),
+    }
+    with RealServer("rocketmq", tmp_path, settings=settings) as server:
+        with server.link() as link:
+            for number in range(60):
+                body = b"%d" % number + bytes(20_000)
+                # Files this small may not be made as fast as they fill up.
+                while link.ask(R.SEND_MESSAGE_V2, send_header(TOPIC), body=body).code != 0:
+                    pass
+        server.restart(signal.SIGKILL)
+        with server.link() as link:
+            found = stored(link, 0)
+            assert [body.rstrip(b"\0") for _, body in found] == [b"%d" % n for n in range(60)]
+        assert server.end() == 0
+        server.assert_calm()
+    assert len(list((tmp_path / "one").iterdir())) >= 2
+    assert len(list((tmp_path / "two").iterdir())) >= 2
+
+
 # --------------------------------------------------------------------------- disks
 
 
