@@ -107,9 +107,9 @@ class PopService(Feature):
         )
         chance = self.chance = random.Random()
         subscriptions = Subscriptions(config, core.consumers, core.groups, core.filters)
-        self.pops = PopProcessor(parts, subscriptions, chance)
+        self.pops: PopProcessor = PopProcessor(parts, subscriptions, chance)
         self.pops.waiting = Waiting(self._clock, config, self.pops.serve_again, self._newest_record)
-        self.looks = LookProcessor(parts, self.pops.waiting, chance)
+        self.looks: LookProcessor = LookProcessor(parts, self.pops.waiting, chance)
         self.looks.waiting = Waiting(
             self._clock, config, self.looks.serve_again, self._newest_record
         )
