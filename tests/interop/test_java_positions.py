@@ -15,7 +15,7 @@ from interop.harness.puppet import PuppetError
 
 pytestmark = [
     pytest.mark.java,
-    pytest.mark.short_columns("ours/5.4.0-json", "ours/4.9.7-rocketmq"),
+    pytest.mark.short_columns("ours/5.4.0-json"),
 ]
 
 SIZE = 160
