@@ -44,7 +44,8 @@ def test_a_slave_that_may_be_behind_corrects_no_offset(slave: SmallBroker) -> No
     slave.core.groups.update(SubscriptionGroupConfig(group_name="G", broker_id=1))
     peer = slave.connect()
     pulled = peer.pull(offset=99)
-    assert pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert pulled.code == ResponseCode.PULL_NOT_FOUND
     assert pulled.header.suggest_which_broker_id == 1
+    assert pulled.header.next_begin_offset == 99
     slave.store_config.offset_check_in_slave = True
     assert peer.pull(offset=99).code == ResponseCode.PULL_OFFSET_MOVED

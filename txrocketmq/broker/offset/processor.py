@@ -26,6 +26,7 @@ from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.errors import ResponseError
 from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model.codes import ResponseCode
+from txrocketmq.model.names import MASTER_ID
 from txrocketmq.remoting.dispatch import Reply, Request
 
 _UPPER = "upper"
@@ -59,6 +60,11 @@ class OffsetProcessor:
         offset = self._offsets.query(header.consumer_group, topic, queue_id)
         if offset < 0:
             self._check_recovered(topic, queue_id)
+            if self._config.broker_id != MASTER_ID:
+                # The master may know it, or have told it a moment ago: a 0 from here would be taken for the truth.
+                raise ResponseError(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, this slave may not know it yet"
+                )
             if header.set_zero_if_not_found is False:
                 raise ResponseError(
                     ResponseCode.QUERY_NOT_FOUND,

@@ -245,7 +245,7 @@ class PullProcessor:
             code = _MOVED
         suggested = self._suggested(found, group)
         if self._store_config.broker_role == _SLAVE:
-            code, suggested = self._as_slave(code, suggested, group)
+            code, suggested = self._as_slave(code, suggested, group, status)
         key = f"{header.topic}{SEPARATOR}{header.consumer_group}"
         self._offsets.note_pull(key, header.queue_id, found.next_begin_offset)
         if may_hold and header.sys_flag & PULL_COMMIT_OFFSET:
@@ -290,14 +290,15 @@ class PullProcessor:
         return group.broker_id
 
     def _as_slave(
-        self, code: int, suggested: int, group: SubscriptionGroupConfig
+        self, code: int, suggested: int, group: SubscriptionGroupConfig, status: GetMessageStatus
     ) -> tuple[int, int]:
         """What a slave answers instead. With reads off it sends consumers to the master at once, as the 4.x line does;
-        and it corrects no offsets, since it may merely be behind."""
+        and it corrects no offsets, since it may merely be behind: who is ahead of it waits until it has come so far."""
         if not self._config.slave_read_enable:
             return _RETRY, MASTER_ID
         if code == _MOVED and not self._store_config.offset_check_in_slave:
-            return _RETRY, group.broker_id
+            is_ahead = status != GetMessageStatus.OFFSET_TOO_SMALL
+            return _NOT_FOUND if is_ahead else _RETRY, group.broker_id
         return code, suggested
 
     def _count(self, found: GetMessageResult, key: str, header: PullMessageRequestHeader) -> None:
