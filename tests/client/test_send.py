@@ -121,6 +121,20 @@ def test_one_try_may_be_kept_short_so_that_another_broker_gets_its_chance() -> N
         assert world.wait(producer.send(Message("TopicTest", b"y"))).queue.broker_name == "broker-3"
 
 
+def test_brokers_that_take_a_request_and_say_nothing_use_up_one_budget() -> None:
+    world = ClientWorld(brokers=2)
+    producer = world.producer(send_msg_max_timeout_per_request=2000)
+    asked: list[Any] = []
+    for broker in world.brokers.values():
+        _, *rest = broker.dispatcher._table[310]
+        broker.dispatcher._table[310] = (asked.append, *rest)
+    began = world.clock.seconds()
+    with pytest.raises(SendFailedError, match="2 tries at broker-"):
+        world.wait(producer.send(Message("TopicTest", b"y")))
+    assert 2.9 < world.clock.seconds() - began < 3.6
+    assert len(asked) == 2
+
+
 class Refusing:
     """Has a broker refuse sends with a code, some times."""
 
