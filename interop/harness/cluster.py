@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,6 +78,14 @@ class Cluster(abc.ABC):
             "storePathCommitLog": str(self.store / "commitlog"),
             **(broker_settings or {}),
         }
+
+    def change_settings(self, settings: Mapping[str, str]) -> None:
+        """Change keys of the broker, from its next start on."""
+        self._broker_settings.update(settings)
+
+    def settings(self, keys: Iterable[str]) -> dict[str, str]:
+        """What some keys of the broker are set to; those that are not set are left out."""
+        return {key: self._broker_settings[key] for key in keys if key in self._broker_settings}
 
     def _own_keys(self, port: int) -> dict[str, str]:
         return {"listenPort": str(port), "bindAddress": "127.0.0.1"}

@@ -1,0 +1,228 @@
+"""How is a master with its slave made, of whatever makes, and how are their stores compared?"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from txrocketmq.codec.fastjson import loads
+from txrocketmq.codec.storefiles import CQ_FILLER_SIZE
+
+from .cluster import Cluster, make_cluster
+from .jvm import JvmSlots
+
+_UNIT = Struct(">qiq")
+_START = Struct(">ii20xq")
+_BLANK = -875286124
+GROUP = "replicated"
+
+Unit = tuple[int, int, int]
+
+
+class ReplicaGroup:
+    """One name server of ours, a master and its slave. Use as a context manager.
+
+    :param master: make of the master, as `make_cluster` takes it.
+    :param settings: further keys of both brokers.
+    """
+
+    def __init__(
+        self, slots: JvmSlots, master: str, slave: str, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._names = make_cluster("ours", slots)
+        self._slots = slots
+        common = {
+            "brokerName": GROUP,
+            "namesrvAddr": self._names.namesrv,
+            "registerNameServerPeriod": "10000",
+            "slaveReadEnable": "true",
+            "timerWheelEnable": "false",
+            **(settings or {}),
+        }
+        self.master = self._broker(master, {**common, "brokerId": "0"})
+        role = {"brokerRole": "SLAVE", "brokerId": "1"}
+        self.slave = self._broker(slave, {**common, **role})
+        self._stack = ExitStack()
+
+    def _broker(self, make: str, settings: Mapping[str, str], store: Path | None = None) -> Cluster:
+        made = make_cluster(
+            make, self._slots, name_servers=0, broker_settings=settings, store=store
+        )
+        made.change_settings({"haListenPort": str(int(made.broker_address.split(":")[1]) + 1)})
+        return made
+
+    def __enter__(self) -> ReplicaGroup:
+        for part in (self._names, self.master, self.slave):
+            self._stack.callback(part.close)
+        try:
+            self._names.start_name_server(0)
+            self.master.start_broker()
+            self.slave.start_broker()
+        except BaseException as failure:
+            failure.add_note(self.logs())
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stack.close()
+
+    @property
+    def namesrv(self) -> str:
+        """The name server, as clients take it."""
+        return self._names.namesrv
+
+    def stop_both(self) -> None:
+        """In good order, the slave last."""
+        for broker in (self.master, self.slave):
+            broker.stop_broker(signal.SIGTERM)
+
+    def promote_slave(self) -> None:
+        """The master is gone: its slave's store goes on as the master. `slave` is the old master then, which does not run."""
+        keys = ("brokerRole", "brokerId", "inSyncReplicas", "flushDiskType")
+        as_master, as_slave = self.master.settings(keys), self.slave.settings(keys)
+        self.slave.stop_broker(signal.SIGTERM)
+        self.master, self.slave = self.slave, self.master
+        self.master.change_settings(as_master)
+        self.slave.change_settings(as_slave)
+        self.master.start_broker()
+
+    def old_master_becomes_slave(self) -> bool:
+        """Start it on its own store; where that has what the new master never had it does not follow, and begins empty.
+
+        Whether its store could be kept.
+        """
+        self.slave.start_broker()
+        told = (
+            "went different ways",
+            "different ways before offset",
+            "has what this master never had",
+        )
+
+        def is_refused() -> bool:
+            return any(words in self.logs(200) for words in told)
+
+        def follows() -> bool:
+            return log_end(self.slave.store) >= log_end(self.master.store) or is_refused()
+
+        wait_until(follows, "the old master follows, or says why not")
+        if not is_refused():
+            return True
+        self.slave.stop_broker(signal.SIGTERM)
+        shutil.rmtree(self.slave.store)
+        for log in (*self.slave.home.glob("broker.log"), *self.master.home.glob("broker.log")):
+            log.write_text("")
+        self.slave.start_broker()
+        return False
+
+    def logs(self, lines: int = 40) -> str:
+        """The last lines of what all servers wrote."""
+        return "".join(part.logs(lines) for part in (self._names, self.master, self.slave))
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    """AssertionError when a condition does not come true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not in {timeout_s:.0f} s"
+        time.sleep(0.05)
+
+
+def log_files(store: Path) -> dict[str, bytes]:
+    """The files of a commit log that hold anything."""
+    found = {path.name: path.read_bytes() for path in sorted((store / "commitlog").glob("0*"))}
+    return {name: data for name, data in found.items() if any(data[:64])}
+
+
+def log_end(store: Path) -> int:
+    """Where the records of a commit log end; the store may be open."""
+    files = sorted((store / "commitlog").glob("0*"))
+    end = int(files[0].name) if files else 0
+    for path in files:
+        base = int(path.name)
+        with path.open("rb") as file:
+            data = file.read()
+        position = 0
+        while position + _START.size <= len(data):
+            size, magic, offset = _START.unpack_from(data, position)
+            if size <= 0 or (magic != _BLANK and offset != base + position):
+                return base + position
+            position += size
+        end = base + position
+    return end
+
+
+def queue_units(store: Path) -> dict[str, dict[int, Unit]]:
+    """All units of all plain consume queues, by ``topic/queue`` and logical offset."""
+    found: dict[str, dict[int, Unit]] = {}
+    for path in sorted((store / "consumequeue").glob("*/*/0*")):
+        units = found.setdefault(f"{path.parent.parent.name}/{path.parent.name}", {})
+        data = path.read_bytes()
+        first = int(path.name) // _UNIT.size
+        for number in range(len(data) // _UNIT.size):
+            unit = _UNIT.unpack_from(data, number * _UNIT.size)
+            if unit[1] not in (0, CQ_FILLER_SIZE):
+                units[first + number] = unit
+    return {key: units for key, units in found.items() if units}
+
+
+def compare_stores(master: Path, slave: Path) -> int:
+    """See that a slave's log is its master's, byte by byte from the slave's first file to its end, and the queues too.
+
+    Both brokers are stopped. Returns how many messages the slave's queues have.
+    """
+    theirs, ours = log_files(master), log_files(slave)
+    assert ours, "the slave has no log"
+    # The last file may differ behind the slave's end only.
+    for name, data in ours.items():
+        end = len(data) if name != max(ours) else log_end(slave) - int(name)
+        assert data[:end] == theirs[name][:end], _first_difference(name, data, theirs[name])
+    assert log_end(slave) == log_end(master), "the slave is behind"
+    first = int(min(ours))
+    expected = {
+        key: {offset: unit for offset, unit in units.items() if unit[0] >= first}
+        for key, units in queue_units(master).items()
+    }
+    expected = {key: units for key, units in expected.items() if units}
+    found = queue_units(slave)
+    assert found.keys() == expected.keys(), found.keys() ^ expected.keys()
+    for key, units in expected.items():
+        assert found[key] == units, key
+    return sum(map(len, found.values()))
+
+
+def _first_difference(name: str, one: bytes, other: bytes) -> str:
+    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), -1)
+    return f"{name} differs at {at}"
+
+
+def tables(store: Path) -> dict[str, Any]:
+    """What a broker keeps besides the log, as far as slaves follow it."""
+    config = store / "config"
+
+    def table(name: str, key: str) -> Any:
+        path = config / f"{name}.json"
+        return (loads(path.read_bytes()).get(key) if path.exists() else None) or {}
+
+    return {
+        "topics": dict(_shape(table("topics", "topicConfigTable"))),
+        "groups": dict(_shape(table("subscriptionGroup", "subscriptionGroupTable"))),
+        "offsets": _numbers(table("consumerOffset", "offsetTable")),
+    }
+
+
+def _shape(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What both lines say of topics and groups."""
+    names = ("readQueueNums", "writeQueueNums", "perm", "order", "consumeEnable", "retryMaxTimes")
+    for key, value in table.items():
+        yield key, {name: value[name] for name in names if name in value}
+
+
+def _numbers(table: Mapping[str, Mapping[Any, Any]]) -> dict[str, dict[int, int]]:
+    return {key: {int(k): int(v) for k, v in queues.items()} for key, queues in table.items()}

@@ -1,0 +1,241 @@
+"""Masters and slaves of all makes: the slave's log is the master's, its queues and tables agree, and consumers read on from it.
+
+The matrix {4.9.7, 5.4.0, ours} x {4.9.7, 5.4.0, ours}: short runs take the five cells with ours, full runs all nine.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from interop.harness import checks
+from interop.harness.clients import Admin, Producer, PushConsumer
+from interop.harness.cluster import Cluster
+from interop.harness.columns import by_tier
+from interop.harness.jvm import JvmSlots
+from interop.harness.kinds import TransactionProducer
+from interop.harness.puppet import Puppet, PuppetPool
+from interop.harness.replicas import (
+    GROUP,
+    ReplicaGroup,
+    compare_stores,
+    log_end,
+    tables,
+    wait_until,
+)
+
+pytestmark = pytest.mark.java
+
+OURS, J4, J5 = "ours", "official-4.9.7", "official-5.4.0"
+IS_FULL = os.environ.get("INTEROP_TIER") == "full"
+COUNT = 50_000 if IS_FULL else 300
+SIZE = 300
+PER_TURN = 3_000 if IS_FULL else 300
+QUICK: dict[str, Any] = {"poll_namesrv_ms": 2_000, "heartbeat_ms": 2_000}
+SYNC = {"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH"}
+ASYNC = {"brokerRole": "ASYNC_MASTER", "flushDiskType": "ASYNC_FLUSH"}
+_NUMBERS = count(1)
+
+CELLS = by_tier(
+    [(OURS, OURS, "sync"), (J5, OURS, "async"), (J4, OURS, "sync"), (OURS, J5, "sync"),
+     (OURS, J4, "async")],
+    [(OURS, OURS, "async"), (J5, OURS, "sync"), (J4, OURS, "async"), (OURS, J5, "async"),
+     (OURS, J4, "sync"), (J4, J4, "sync"), (J4, J5, "sync"), (J5, J4, "sync"), (J5, J5, "sync"),
+     (J4, J4, "async"), (J4, J5, "async"), (J5, J4, "async"), (J5, J5, "async")],
+)  # fmt: skip
+
+
+@pytest.fixture(params=CELLS, ids=lambda cell: "-".join(cell))
+def group(
+    request: pytest.FixtureRequest, clusters: dict[str, Cluster], jvm_slots: JvmSlots
+) -> Iterator[ReplicaGroup]:
+    """A master and its slave."""
+    while clusters:
+        clusters.popitem()[1].close()
+    master, slave, mode = request.param
+    with make_group(jvm_slots, master, slave, mode) as made:
+        yield made
+
+
+def make_group(slots: JvmSlots, master: str, slave: str, mode: str) -> ReplicaGroup:
+    settings = dict(SYNC if mode == "sync" else ASYNC)
+    if master == J5:
+        settings["inSyncReplicas"] = "2" if mode == "sync" else "1"
+    flush = {"flushDiskType": settings["flushDiskType"]}
+    made = ReplicaGroup(slots, master, slave, flush)
+    made.master.change_settings(settings)
+    return made
+
+
+@pytest.fixture
+def puppet(puppets: PuppetPool) -> Iterator[Puppet]:
+    """Clients of the 5.x line."""
+    found = puppets.get("5.4.0", "JSON")
+    with found.in_use():
+        yield found
+
+
+class Traffic:
+    """Messages of all kinds for one group of brokers."""
+
+    def __init__(self, puppet: Puppet, group: ReplicaGroup) -> None:
+        number = f"{os.getpid()}-{next(_NUMBERS)}"
+        self.puppet = puppet
+        self.group = group
+        self.topic = f"Ha-{number}"
+        self.consumers = f"ha-group-{number}"
+        self.seed = f"seed-{number}"
+        self.admin = Admin(puppet, group.namesrv)
+
+    def send_all_kinds(self, total: int) -> int:
+        """Single messages, batches, delayed ones and transactions; how many numbers they have."""
+        namesrv, topic = self.group.namesrv, self.topic
+        self.admin.create_topic(self.group.master.broker_address, topic, 4)
+        self.admin.wait_route(topic)
+        part = total // 3
+        with Producer(self.puppet, namesrv, self.consumers + "-p", **QUICK) as producer:
+            self.wait_sync(producer)
+            for mode, first in (("sync", 0), ("batch", part)):
+                report = producer.send(topic, self.seed, part, mode, first=first, size=SIZE)
+                checks.all_was_acknowledged(report, part)
+            late = producer.send(
+                topic, self.seed, 20, first=2 * part, size=SIZE, delay_levels=[1, 2]
+            )
+            checks.all_was_acknowledged(late, 20)
+        outcomes = ["commit", "rollback", "unknown:commit"]
+        with TransactionProducer(
+            self.puppet, namesrv, self.consumers + "-t", outcomes, **QUICK
+        ) as transactions:
+            transactions.send(topic, self.seed, 9, first=2 * part + 20, size=SIZE)
+            transactions.wait_asked(3)
+        # Outcomes go by sequence number: every third is rolled back.
+        first = 2 * part + 20
+        self.due = {seq for seq in range(first + 9) if seq < first or seq % 3 != 1}
+        return len(self.due)
+
+    def consume(self, due: set[int]) -> None:
+        """Everything that is due comes whole; what came before may come again."""
+        with PushConsumer(
+            self.puppet, self.group.namesrv, self.consumers, self.topic, **QUICK
+        ) as consumer:
+            rows = [row for row in consumer.wait_for_all(due) if row.seq in due]
+        checks.nothing_is_lost(rows, due)
+        checks.bodies_are_whole(rows, self.seed, SIZE)
+
+    def consume_at_least(self, due: set[int]) -> None:
+        """A new group gets everything that is due; what was never acknowledged may be there as well."""
+        with PushConsumer(
+            self.puppet, self.group.namesrv, self.consumers + "-new", self.topic, **QUICK
+        ) as consumer:
+            rows = consumer.wait_for_all(due)
+        lost = due - {row.seq for row in rows}
+        assert not lost, f"{len(lost)} acknowledged messages are lost, such as {sorted(lost)[:5]}"
+        checks.bodies_are_whole(rows, self.seed, SIZE)
+
+    def wait_sync(self, producer: Producer) -> None:
+        """Until a synchronous master has its slave: official slaves begin seconds after they connected."""
+        topic = self.topic + "-warm"
+        wait_until(
+            lambda: producer.send_text(topic, "warm")["status"] == "SEND_OK", "a slave is in sync"
+        )
+
+    def close(self) -> None:
+        self.admin.forget()
+
+
+@pytest.fixture
+def traffic(puppet: Puppet, group: ReplicaGroup) -> Iterator[Traffic]:
+    """See `Traffic`."""
+    Admin(puppet, group.namesrv).wait_broker(GROUP)
+    made = Traffic(puppet, group)
+    yield made
+    made.close()
+
+
+def wait_caught_up(group: ReplicaGroup, timeout_s: float = 60.0) -> None:
+    master, slave = group.master.store, group.slave.store
+    wait_until(lambda: log_end(slave) == log_end(master) > 0, "the slave has all", timeout_s)
+
+
+def wait_tables(group: ReplicaGroup) -> None:
+    """5.4.0 slaves ask once a minute, the first time after one."""
+    wait_until(
+        lambda: _agree(tables(group.master.store), tables(group.slave.store)),
+        "the slave's tables are the master's",
+        150,
+    )
+
+
+def _agree(master: dict[str, Any], slave: dict[str, Any]) -> bool:
+    return all(
+        slave[kind].get(key) == value
+        for kind in ("topics", "groups", "offsets")
+        for key, value in master[kind].items()
+        if key.startswith(("Ha-", "ha-group"))
+    ) and any(key.startswith("Ha-") for key in slave["topics"])
+
+
+class TestMatrix:
+    """One cell: a master of one make, a slave of another."""
+
+    def test_the_slave_is_the_masters_copy(self, traffic: Traffic, group: ReplicaGroup) -> None:
+        traffic.send_all_kinds(COUNT)
+        traffic.consume(traffic.due)
+        wait_tables(group)
+        wait_caught_up(group)
+        # More that nobody has consumed, then the master dies: consumers go on with the slave.
+        later = 100
+        with Producer(traffic.puppet, group.namesrv, traffic.consumers + "-q", **QUICK) as producer:
+            producer.send(traffic.topic, traffic.seed, later, first=COUNT, size=SIZE)
+        wait_caught_up(group)
+        group.master.stop_broker(signal.SIGKILL)
+        due = set(range(COUNT, COUNT + later))
+        traffic.consume(due)
+        group.master.start_broker()
+        wait_caught_up(group)
+        group.stop_both()
+        assert compare_stores(group.master.store, group.slave.store) >= len(traffic.due) + later
+
+
+class TestFailover:
+    """What operators do by hand: the slave's store goes on as the master, the old master comes back as its slave."""
+
+    def test_every_acknowledged_message_survives_kills_of_the_master(
+        self, puppet: Puppet, jvm_slots: JvmSlots, clusters: dict[str, Cluster]
+    ) -> None:
+        """SYNC_MASTER and SYNC_FLUSH: the master is killed under load, the slave is promoted, and the two change places."""
+        while clusters:
+            clusters.popitem()[1].close()
+        with make_group(jvm_slots, OURS, OURS, "sync") as group:
+            Admin(puppet, group.namesrv).wait_broker(GROUP)
+            traffic = Traffic(puppet, group)
+            traffic.admin.create_topic(group.master.broker_address, traffic.topic, 4)
+            traffic.admin.wait_route(traffic.topic)
+            acknowledged: set[int] = set()
+            with Producer(puppet, group.namesrv, traffic.consumers + "-p", **QUICK) as producer:
+                for turn in range(20 if IS_FULL else 2):
+                    traffic.wait_sync(producer)
+                    # The log does not say what topics there are: a slave asks for that every ten seconds.
+                    store = group.slave.store
+                    wait_until(lambda s=store: traffic.topic in tables(s)["topics"], "the topic")
+                    run = producer.start_sending(
+                        traffic.topic, traffic.seed, PER_TURN, first=turn * PER_TURN, size=SIZE,
+                        insist_ms=90_000,
+                    )  # fmt: skip
+                    run.wait_attempted(PER_TURN // 3 + turn * 7 % (PER_TURN // 3))
+                    group.master.stop_broker(signal.SIGKILL)
+                    group.promote_slave()
+                    report = run.join()
+                    acknowledged |= {s.seq for s in report.sent if s.status == "SEND_OK"}
+                    # The old master may have what nobody else has: it must not go on from there.
+                    group.old_master_becomes_slave()
+            traffic.consume_at_least(acknowledged)
+            wait_caught_up(group)
+            group.stop_both()
+            compare_stores(group.master.store, group.slave.store)
+            traffic.close()
