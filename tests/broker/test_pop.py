@@ -8,6 +8,7 @@ import pytest
 from pops import PopConsumer, Popped, make_topic, pop_header
 from small_broker import SmallBroker
 
+from txrocketmq.codec.headers import AckMessageRequestHeader
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.group import SubscriptionGroupConfig
 
@@ -48,6 +49,26 @@ def test_no_more_than_asked_for_and_the_rest_is_told(
     one = consumer.pop(queue_id=1, max_msg_nums=32)
     two = consumer.pop(queue_id=0, max_msg_nums=32)
     assert sorted(popped.bodies + one.bodies + two.bodies) == sorted(b"%d" % n for n in range(10))
+
+
+def test_binary_headers_have_room_for_a_part_of_the_code_only(
+    broker: SmallBroker, consumer: PopConsumer
+) -> None:
+    consumer.peer.send(queue_id=0)
+    command = consumer.peer.ask(
+        RequestCode.POP_MESSAGE, consumer.header("TopicA"), serialize_type=1
+    )
+    assert command.serialize_type == 1
+    popped = Popped(command)
+    assert popped.bodies == [b"hello"]
+    header = AckMessageRequestHeader(
+        consumer_group="G",
+        topic="TopicA",
+        queue_id=0,
+        extra_info=popped.receipt(popped.messages[0]),
+        offset=0,
+    )
+    assert consumer.peer.ask(RequestCode.ACK_MESSAGE, header, serialize_type=1).code == 0
 
 
 # ----------------------------------------------------------------- permissions

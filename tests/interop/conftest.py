@@ -80,17 +80,19 @@ def cell(
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Some cells run in all columns only in a full run: the mark ``short_columns`` names those of short runs."""
+    """Some cells run in all columns only in a full run: the mark ``short_columns`` names those of short runs. The mark
+    ``only_columns`` names the columns in which there is such a thing at all."""
+    marks = ("only_columns", "short_columns")
     if os.environ.get("INTEROP_TIER") == "full":
-        return
-    left_out = [item for item in items if _is_left_out(item)]
+        marks = marks[:1]
+    left_out = [item for item in items if any(_is_left_out(item, mark) for mark in marks)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
 
 
-def _is_left_out(item: pytest.Item) -> bool:
-    mark = item.get_closest_marker("short_columns")
+def _is_left_out(item: pytest.Item, name: str) -> bool:
+    mark = item.get_closest_marker(name)
     if mark is None or not isinstance(item, pytest.Function):
         return False
     return str(item.callspec.params.get("column")) not in mark.args

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+import attrs
+
 from txrocketmq.codec import headers as h
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.remoting.dispatch import Lane, Operation
@@ -326,8 +330,17 @@ _ADMINISTRATION = (
     (R.DELETE_EXPIRED_COMMITLOG, None, None, "upkeep.delete_expired_files"),
 )
 
+
+def _in_16_bits(rows: Iterable[Operation]) -> Iterator[Operation]:
+    """The rows whose codes do not fit a binary header, under what is left of them there."""
+    for row in rows:
+        if row.code > 0x7FFF:
+            yield attrs.evolve(row, code=((row.code + 0x8000) & 0xFFFF) - 0x8000)
+
+
 OPERATIONS = (
     *_OPERATIONS_OF_CLIENTS,
+    *_in_16_bits(_OPERATIONS_OF_CLIENTS),
     *(
         _row(code, asked, answered, handler, Lane.ADMIN)
         for code, asked, answered, handler in _ADMINISTRATION

@@ -1,9 +1,12 @@
 package org.txrocketmq.interop;
 
+import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -11,6 +14,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -69,6 +73,9 @@ final class PushConsumers {
         // A stop lets listeners that run come to their end, so that what they took is committed.
         client.setAwaitTerminationMillisWhenShutdown(10_000);
         client.setPullBatchSize(args.integer("pull_batch", 32));
+        if (args.has("pop_invisible_ms")) {
+            letBrokerDecide(client, args.number("pop_invisible_ms"));
+        }
         if (args.has("sql")) {
             client.subscribe(args.text("topic"), MessageSelector.bySql(args.text("sql")));
         } else {
@@ -105,6 +112,13 @@ final class PushConsumers {
         consumers.put(name, new Consumer(client, received));
     }
 
+    /** The broker says which queues are consumed, and whether they are popped. Clients of the 4.9 line have no such methods. */
+    private static void letBrokerDecide(DefaultMQPushConsumer client, long invisibleMs) throws ReflectiveOperationException {
+        Class<?> type = client.getClass();
+        type.getMethod("setClientRebalance", boolean.class).invoke(client, false);
+        type.getMethod("setPopInvisibleTime", long.class).invoke(client, invisibleMs);
+    }
+
     /** Whether a message is to fail again: it fails as often as its sequence number says, numbers taken in turn. */
     private static boolean mustFail(List<Integer> failTimes, List<MessageExt> messages) {
         MessageExt message = messages.get(0);
@@ -118,10 +132,17 @@ final class PushConsumers {
     }
 
     /** The queues of a topic that a consumer holds now, as {@code [broker, queue]}. */
-    private static List<List<Object>> assigned(Consumer consumer, String topic) {
+    private static List<List<Object>> assigned(Consumer consumer, String topic) throws ReflectiveOperationException {
         List<List<Object>> queues = new ArrayList<>();
-        var table = consumer.client.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable();
-        for (MessageQueue queue : table.keySet()) {
+        RebalanceImpl rebalance = consumer.client.getDefaultMQPushConsumerImpl().getRebalanceImpl();
+        Set<MessageQueue> held = new HashSet<>(rebalance.getProcessQueueTable().keySet());
+        for (Method method : RebalanceImpl.class.getMethods()) {
+            // Clients of the 4.9 line pop nothing.
+            if (method.getName().equals("getPopProcessQueueTable")) {
+                ((Map<?, ?>) method.invoke(rebalance)).keySet().forEach(queue -> held.add((MessageQueue) queue));
+            }
+        }
+        for (MessageQueue queue : held) {
             if (queue.getTopic().equals(topic)) {
                 queues.add(Arrays.asList(queue.getBrokerName(), queue.getQueueId()));
             }
@@ -129,7 +150,7 @@ final class PushConsumers {
         return queues;
     }
 
-    private Object waitAssigned(Args args) throws InterruptedException {
+    private Object waitAssigned(Args args) throws Exception {
         Consumer consumer = consumers.get(args.text("name"));
         long deadline = System.currentTimeMillis() + args.number("timeout_ms");
         while (true) {
