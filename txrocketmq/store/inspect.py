@@ -16,10 +16,11 @@ import os
 import struct
 import sys
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 import attrs
 
@@ -94,44 +95,88 @@ class LogFile:
 
 
 class QueueFiles:
-    """The units of one consume queue (or batch queue), from its files.
+    """The units of one consume queue (or batch queue), from its files, a block at a time.
 
-    :ivar first_index: number of the first unit in ``data``.
-    :ivar data: all written units.
+    :ivar first_index: number of the first unit of the files.
+    :ivar unit_count: how many units were written.
+    :ivar block: bytes of some units, and ``block_at`` where they begin, counted from the first unit.
     """
+
+    BLOCK_UNITS = 1024
+    MAX_BLOCKS = 512
+    # Queues that hold a block; the ones that were looked at longest ago give theirs back.
+    _holding: ClassVar[OrderedDict[QueueFiles, None]] = OrderedDict()
 
     def __init__(self, topic: str, queue_id: int, directory: Path, unit_bytes: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.unit_bytes = unit_bytes
+        self._block_bytes = self.BLOCK_UNITS * unit_bytes
         self.is_batch = unit_bytes == BATCH_UNIT_BYTES
         files = _numbered(directory)
         self.file_bytes = files[0][1].stat().st_size if files else 0
         self.first_index = files[0][0] // unit_bytes if files else 0
-        parts, expected = [], files[0][0] if files else 0
+        self.block, self.block_at = b"", 0
+        self._files: list[tuple[int, Path]] = []
+        expected = begin = files[0][0] if files else 0
         for offset, path in files:
             if offset != expected:
                 break
-            parts.append(path.read_bytes())
-            expected = offset + len(parts[-1])
-        data = b"".join(parts)
-        self.data = data[: _written(data, unit_bytes) * unit_bytes]
+            self._files.append((offset - begin, path))
+            expected = offset + path.stat().st_size
+        self.unit_count = 0
+        for start, path in reversed(self._files):
+            written = _written(path.read_bytes(), unit_bytes)
+            if written:
+                self.unit_count = start // unit_bytes + written
+                break
 
     @property
     def end_index(self) -> int:
         """Number of the unit after the last one."""
-        return self.first_index + len(self.data) // self.unit_bytes
+        return self.first_index + self.unit_count
+
+    def bring(self, place: int) -> bytes:
+        """The unit that begins so many bytes behind the first one, empty where there is none; its block is at hand then."""
+        if not 0 <= place < self.unit_count * self.unit_bytes:
+            return b""
+        self.block_at = place - place % self._block_bytes
+        self.block = self._read(self.block_at, self._block_bytes)
+        holding = self._holding
+        holding[self] = None
+        holding.move_to_end(self)
+        if len(holding) > self.MAX_BLOCKS:
+            other, _ = holding.popitem(last=False)
+            other.block, other.block_at = b"", 0
+        return self.block[place - self.block_at :][: self.unit_bytes]
+
+    def _read(self, place: int, size: int) -> bytes:
+        stop = min(place + size, self.unit_count * self.unit_bytes)
+        parts = []
+        for start, path in self._files:
+            begin = max(place - start, 0)
+            end = min(stop - start, self.file_bytes)
+            if begin < end:
+                with path.open("rb") as handle:
+                    parts.append(os.pread(handle.fileno(), end - begin, begin))
+        return b"".join(parts)
+
+    def units(self) -> Iterator[tuple[int, ...]]:
+        """All units in order."""
+        layout = BATCH_UNIT if self.is_batch else CQ_UNIT
+        for place in range(0, self.unit_count * self.unit_bytes, self._block_bytes):
+            yield from layout.iter_unpack(self._read(place, self._block_bytes))
 
     def bounds(self, min_physical_offset: int) -> tuple[int, int]:
         """The smallest logical offset whose message the log still holds, and the next one."""
         if self.is_batch:
-            units = list(BATCH_UNIT.iter_unpack(self.data))
-            if not units:
-                return 0, 0
-            live = [unit[4] for unit in units if unit[0] >= min_physical_offset]
-            high = units[-1][4] + units[-1][5]
-            return (live[0] if live else high), high
-        for number, unit in enumerate(CQ_UNIT.iter_unpack(self.data), self.first_index):
+            low, high = None, 0
+            for unit in self.units():
+                if low is None and unit[0] >= min_physical_offset:
+                    low = unit[4]
+                high = unit[4] + unit[5]
+            return (high if low is None else low), high
+        for number, unit in enumerate(self.units(), self.first_index):
             if unit[0] >= min_physical_offset and unit[1] != CQ_FILLER_SIZE:
                 return number, self.end_index
         return self.end_index, self.end_index

@@ -203,7 +203,7 @@ def _set_derived_aside(store: StoreDirectory, state: LogState, aside: Path) -> i
 
 
 def _is_expired(queue: QueueFiles, store: StoreDirectory, state: LogState) -> bool:
-    if (queue.topic, queue.queue_id) in state.queues or not queue.data:
+    if (queue.topic, queue.queue_id) in state.queues or not queue.unit_count:
         return False
     low, high = queue.bounds(store.min_offset)
     return low == high

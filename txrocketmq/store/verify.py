@@ -1,49 +1,50 @@
 """Do log, queues and index of a store directory agree? Every record, unit and index entry against the others.
 
-For ``txrocketmq store verify``. One pass over the log checks each record (lengths, position, CRC) and compares its queue unit
-and its index entries; what nothing in the log answered to is looked at afterwards. Nothing is written.
+For ``txrocketmq store verify``. One pass over the log checks each record (lengths, position, CRC) and compares its queue unit; what
+nothing in the log answered to is looked at afterwards. A second pass compares the index (`txrocketmq.store.verifyindex`): where there is
+enough to do, and a second processor, it is another process that makes it at the same time. Nothing is written.
 
 Records as nearly all are take a short path; anything else is left to `StoreDirectory.look`.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterator
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from struct import Struct
 from zlib import crc32
 
 from txrocketmq.codec.record import MAGIC_V1, RecordHead
 from txrocketmq.codec.seal import SEAL_BYTES, SEAL_HEAD, seal_fault
 from txrocketmq.codec.storefiles import (
-    BATCH_UNIT,
     CQ_FILLER_SIZE,
     CQ_UNIT,
     CQ_UNIT_BYTES,
-    INDEX_ENTRY,
 )
-from txrocketmq.errors import StoreError
 from txrocketmq.model import properties as props
 from txrocketmq.model.flags import BORN_HOST_V6_FLAG, INNER_BATCH_FLAG, STORE_HOST_V6_FLAG
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.properties import parse_properties
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC
-from txrocketmq.store.indexfile import KeyHasher, tag_index_hash
 from txrocketmq.store.inspect import (
-    IndexFileView,
     LogFault,
     LogRecord,
     QueueFiles,
     StoreDirectory,
 )
 from txrocketmq.store.reput import NOT_IN_QUEUE
+from txrocketmq.store.verifyindex import IndexVerifier
 
 #: Units with smaller tags codes point into the queue's extension file.
 _EXTENSION_LIMIT = -(1 << 31)
 _UNUSUAL = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG | NOT_IN_QUEUE | INNER_BATCH_FLAG
-_ROLLBACK = 0xC
 _PROGRESS_BYTES = 64 * 1024 * 1024
 _LMQ = "%LMQ%"
+
+BESIDE_BYTES = 64 * 1024 * 1024
+"""A shorter log is not worth a second process."""
 
 # Of a record with IPv4 hosts; times of birth, hosts and retries are not needed.
 _HEAD = Struct(">iiiiiqqi16xq20xi")
@@ -77,11 +78,6 @@ class Verifier:
         self._batch_units: dict[tuple[bytes, int], set[tuple[int, int]]] = {}
         self._missing: dict[tuple[bytes, int], list[int]] = {}
         self._codes: dict[bytes, int] = {}
-        self._tag_hashes: dict[tuple[bytes, str], int] = {}
-        self._hash = KeyHasher().hash
-        self._entries: Iterator[tuple[int, int, str]] = iter(())
-        self._next_entry: tuple[int, int, str] | None = None
-        self._unindexed: list[int] = []
         self._newest_ms = 0
         self.faults = 0
         self.records = 0
@@ -96,24 +92,44 @@ class Verifier:
 
     def run(self) -> int:
         """Verify everything; how many faults there are."""
+        beside = self._begin_beside() if self._with_index else None
         for queue in self._store.queues():
             key = (queue.topic.encode(), queue.queue_id)
             self._queues[key] = queue
-            self.units += len(queue.data) // queue.unit_bytes
+            self.units += queue.unit_count
             if queue.is_batch:
-                units = BATCH_UNIT.iter_unpack(queue.data)
-                self._batch_units[key] = {(unit[0], unit[1]) for unit in units}
-        if self._with_index:
-            self._entries = self._all_entries()
-            self._next_entry = next(self._entries, None)
+                self._batch_units[key] = {(unit[0], unit[1]) for unit in queue.units()}
         self._walk()
         self._say_what_is_missing()
         self._check_rest_of_queues()
-        while self._next_entry is not None:
-            offset, _, name = self._next_entry
-            self.fault(f"index {name}: points at {offset}, where no record is")
-            self._next_entry = next(self._entries, None)
+        if beside is not None:
+            self._end_beside(beside)
+        elif self._with_index:
+            index = IndexVerifier(self._store, self.fault)
+            index.run()
+            self.entries = index.entries
         return self.faults
+
+    def _begin_beside(self) -> Connection | None:
+        """Let another process verify the index; None when it is not worth it."""
+        store = self._store
+        if store.files_end - store.min_offset < BESIDE_BYTES or (os.cpu_count() or 1) < 2:
+            return None
+        context = multiprocessing.get_context("fork")
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_verify_index, args=(store, sender), daemon=True)
+        process.start()
+        sender.close()
+        return receiver
+
+    def _end_beside(self, receiver: Connection) -> None:
+        try:
+            while isinstance(said := receiver.recv(), str):
+                self.fault(said)
+        except EOFError:
+            self.fault("index: could not be verified, the process ended")
+            return
+        self.entries = said
 
     # ------------------------------------------------------------------ the log
 
@@ -156,7 +172,7 @@ class Verifier:
         position, last = at - base, min(stop - base, size_of_file)
         unpack, pack, crc, view = _HEAD.unpack_from, CQ_UNIT.pack, crc32, memoryview(buffer)
         queues, matched, codes = self._queues, self._matched, self._codes
-        records, with_index, timestamp = 0, self._with_index, self._newest_ms
+        records, timestamp = 0, self._newest_ms
         schedule = SCHEDULE_TOPIC.encode()
         while position + 91 <= size_of_file and position < last:
             (
@@ -196,14 +212,14 @@ class Verifier:
                 raw = text[tag + 5 : tag_end if tag_end >= 0 else None]
                 found_code = codes.get(raw)
                 code = self._code(raw) if found_code is None else found_code
-            place = (index - queue.first_index) * CQ_UNIT_BYTES
+            place = (index - queue.first_index) * CQ_UNIT_BYTES - queue.block_at
             unit = pack(offset, total, code)
-            if place < 0 or queue.data[place : place + CQ_UNIT_BYTES] != unit:
+            if (place < 0 or queue.block[place : place + CQ_UNIT_BYTES] != unit) and (
+                queue.bring(place + queue.block_at) != unit
+            ):
                 break
             if text[-SEAL_BYTES:].startswith(SEAL_HEAD) and seal_fault(view[position:end], False):
                 break
-            if with_index:
-                self._check_index(offset, topic, text)
             matched[key] = matched.get(key, 0) + 1
             records += 1
             timestamp = stored
@@ -230,8 +246,6 @@ class Verifier:
             self.fault(f"log: the record at {record.offset}: {fault}")
         if not head.sys_flag & NOT_IN_QUEUE:
             self._check_unit(record.offset, head, (topic, head.queue_id))
-        if self._with_index:
-            self._check_index(record.offset, topic, head.properties, head.sys_flag)
 
     def _check_unit(self, offset: int, head: RecordHead, key: tuple[bytes, int]) -> None:
         queue = self._queues.get(key)
@@ -249,7 +263,7 @@ class Verifier:
         if place < 0:
             self.fault(f"{name}: begins behind message {head.queue_offset}, record at {offset}")
             return
-        data = queue.data[place : place + CQ_UNIT_BYTES]
+        data = queue.bring(place)
         if len(data) < CQ_UNIT_BYTES:
             self._missing.setdefault(key, []).append(offset)
             return
@@ -290,11 +304,6 @@ class Verifier:
                 f"queue {topic}-{queue_id}: lacks {len(offsets)} messages of the log, "
                 f"from {offsets[0]} to {offsets[-1]}"
             )
-        if self._unindexed:
-            self.fault(
-                f"index: lacks {len(self._unindexed)} messages that have keys, "
-                f"from {self._unindexed[0]} to {self._unindexed[-1]}"
-            )
 
     # ------------------------------------------------------------------ queues
 
@@ -302,11 +311,10 @@ class Verifier:
         """Look at the units of queues for which the log did not answer all."""
         first = self._store.min_offset
         for key, queue in self._queues.items():
-            if self._matched.get(key, 0) == len(queue.data) // queue.unit_bytes:
+            if self._matched.get(key, 0) == queue.unit_count:
                 continue
             name = f"queue {queue.topic}-{queue.queue_id}"
-            layout = BATCH_UNIT if queue.is_batch else CQ_UNIT
-            for number, unit in enumerate(layout.iter_unpack(queue.data), queue.first_index):
+            for number, unit in enumerate(queue.units(), queue.first_index):
                 offset, size = unit[:2]
                 if size == CQ_FILLER_SIZE or 0 < offset + size <= first:
                     continue
@@ -332,80 +340,9 @@ class Verifier:
             return f"where message {head.queue_offset} of {head.topic}-{head.queue_id} is"
         return None
 
-    # ------------------------------------------------------------------ index
 
-    def _check_index(self, offset: int, topic: bytes, text: bytes, sys_flag: int = 0) -> None:
-        """Compare a record's keys with the index entries of its offset."""
-        entry = self._next_entry
-        while entry is not None and entry[0] < offset:
-            self.fault(f"index {entry[2]}: points at {entry[0]}, where no record is")
-            entry = next(self._entries, None)
-        found = []
-        while entry is not None and entry[0] == offset:
-            found.append(entry)
-            entry = next(self._entries, None)
-        self._next_entry = entry
-        properties = parse_properties(text)
-        wanted, tag_hash = self._hashes(topic.decode("utf-8", "replace"), topic, properties)
-        if sys_flag & _ROLLBACK == _ROLLBACK:
-            wanted = []
-        for _, key_hash, name in found:
-            if key_hash in wanted:
-                wanted.remove(key_hash)
-            elif key_hash != tag_hash:
-                self.fault(f"index {name}: the record at {offset} has no key of hash {key_hash}")
-        if wanted:
-            self._unindexed.append(offset)
-
-    def _hashes(self, topic: str, raw: bytes, properties: dict[str, str]) -> tuple[list[int], int]:
-        """Hashes that the index must have, and that of the tag, which 4.x does not index."""
-        wanted = []
-        uniq_key, keys = properties.get(props.UNIQ_KEY), properties.get(props.KEYS)
-        tag = properties.get(props.TAGS)
-        if uniq_key:
-            wanted.append(self._hash(topic, uniq_key))
-        if keys:
-            wanted += [self._hash(topic, key) for key in keys.split(" ") if key]
-        tag_hash = -1
-        if tag:
-            tag_hash = self._tag_hashes.get((raw, tag), -1)
-            if tag_hash < 0:
-                if len(self._tag_hashes) > 8192:
-                    self._tag_hashes.clear()
-                tag_hash = self._tag_hashes[raw, tag] = tag_index_hash(topic, tag)
-        return wanted, tag_hash
-
-    def _all_entries(self) -> Iterator[tuple[int, int, str]]:
-        """Offset, hash and file name of every entry at or behind the log's start; checks the slots and their chains."""
-        first = self._store.min_offset
-        for path in self._store.index_paths():
-            try:
-                file = IndexFileView(path)
-            except StoreError as error:
-                self.fault(str(error))
-                continue
-            newest = array("i", bytes(4 * file.slots))
-            name = path.name
-            older_offset = -1
-            units = memoryview(file.data)[file.entry_position(1) : file.entry_position(file.count)]
-            for number, entry in enumerate(INDEX_ENTRY.iter_unpack(units), 1):
-                key_hash, offset, _, older = entry
-                self.entries += 1
-                slot = key_hash % file.slots
-                if older != newest[slot]:
-                    self.fault(
-                        f"index {name}: entry {number} follows {older} in its slot, "
-                        f"not {newest[slot]}"
-                    )
-                newest[slot] = number
-                if offset < older_offset:
-                    self.fault(f"index {name}: entry {number} goes back to {offset}")
-                elif offset >= first:
-                    older_offset = offset
-                    yield offset, key_hash, name
-            found = file.newest_of_slots()
-            if found == newest:
-                continue
-            for slot, (is_first, should) in enumerate(zip(found, newest, strict=True)):
-                if is_first != should:
-                    self.fault(f"index {name}: slot {slot} begins with {is_first}, not {should}")
+def _verify_index(store: StoreDirectory, sender: Connection) -> None:
+    """In a process of its own: faults as they are found, then the number of entries."""
+    index = IndexVerifier(store, sender.send)
+    index.run()
+    sender.send(index.entries)
