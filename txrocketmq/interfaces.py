@@ -280,6 +280,9 @@ class IMessageFilter(Interface):
     def matches_tags_code(tags_code: int) -> bool:
         """Cheap check on the consume queue's entry."""
 
+    def matches_extension(tags_code: int, store_timestamp_ms: int, bit_map: bytes) -> bool:
+        """The same on an entry with an extension; the bit map is empty when there is none."""
+
     def matches_record(record: bytes) -> bool:
         """Full check on the record's bytes; True where only tags count."""
 
@@ -433,6 +436,10 @@ class IStoreLifecycle(Interface):
 
     def use_topic_attributes(look_up: Callable[[str], Mapping[str, str] | None]) -> None:
         """Ask this for the attributes of a topic; None as the answer means that it is unknown."""
+
+    def use_filter_bits(make: Callable[[str, Mapping[str, str]], bytes | None]) -> None:
+        """Keep what this makes of a message's topic and properties in the extensions of consume queues; None: nothing is made.
+        Without effect unless there are extensions (``enableConsumeQueueExt``)."""
 
 
 class IMessageStore(IReplicaLog, IMessageReader, IQueueOffsets, IStoreLifecycle):

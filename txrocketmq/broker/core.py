@@ -164,6 +164,8 @@ class BrokerCore:
         """What messages that are more than stored and pulled need: delays, retries, transactions."""
         config, store_config, store = self.config, self.store_config, self.store
         store.use_topic_attributes(self.topics.attributes_of)
+        store.use_filter_bits(self.filters.bit_map)
+        store_config.bit_map_length_consume_queue_ext = self.filters.bloom.bits
         if store_config.enable_lmq and not config.enable_lmq_stats:
             self.stats.name_for = light_as_one
         self.delays = DelayService(

@@ -6,6 +6,7 @@ Stands for the layouts inside ``ConsumeQueue``, ``BatchConsumeQueue``, ``IndexHe
     queue unit    physical offset 8 | record size 4 | tags code 8
     batch unit    physical offset 8 | record size 4 | tags code 8 | store time 8 | first logical offset 8
                   messages in the record 2 | compacted offset 4 (-1) | reserved 4
+    extension     unit size 2 | tags code 8 | store time 8 | bit map size 2 | bit map
     index file    header | slots, 4 each: newest entry of the slot, 0 when empty | entries
       header      begin time 8 | end time 8 | begin offset 8 | end offset 8 | slots used 4 | next entry 4, from 1
       entry       key hash 4 | physical offset 8 | seconds after begin time 4 | older entry of the slot 4
@@ -27,6 +28,16 @@ CQ_FILLER = CQ_UNIT.pack(0, CQ_FILLER_SIZE, 0)
 BATCH_UNIT = Struct(">qiqqqhii")
 BATCH_UNIT_BYTES = BATCH_UNIT.size
 BATCH_NOT_COMPACTED = -1
+
+EXTENSION_HEAD = Struct(">hqqh")
+EXTENSION_HEAD_BYTES = EXTENSION_HEAD.size
+EXTENSION_MAX_BYTES = 0x7FFF
+EXTENSION_END = b"\xff\xff"
+"""Stands where the next unit is in the next file."""
+EXTENSION_END_BYTES = 4
+"""So much stays free behind the last unit of a file."""
+EXTENSION_MAX_ADDRESS = -(1 << 31) - 1
+"""A tags code of a queue's unit that is not greater is a place in the extension: its offset less 2**63."""
 
 SIZE_FIELD = Struct(">i")
 """The record size within a unit of either kind, at `SIZE_FIELD_POSITION`; a unit with none was never written."""

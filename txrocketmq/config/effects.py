@@ -38,6 +38,8 @@ AT_START = frozenset(
         *("mappedFileSizeConsumeQueue", "mapperFileSizeBatchConsumeQueue", "maxHashSlotNum"),
         *("maxIndexNum", "checkCRCOnRecover", "messageIndexSafe", "timerWheelEnable"),
         *("enabledAppendPropCRC", "forceVerifyPropCRC", "enableLmqStats"),
+        *("enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt", "bitMapLengthConsumeQueueExt"),
+        *("expectConsumerNumUseFilter", "maxErrorRateOfBloomFilter"),
         *("kvConfigPath", "configStorePath", "brokerConfigPath"),
         # Links, and the bounds of their queues.
         *(
@@ -96,7 +98,8 @@ AT_ONCE = frozenset(
         *("pullThreadPoolQueueCapacity", "maxFilterMessageSize", "accessMessageInMemoryMaxRatio"),
         *("maxTransferBytesOnMessageInDisk", "maxTransferBytesOnMessageInMemory"),
         *("maxTransferCountOnMessageInDisk", "maxTransferCountOnMessageInMemory"),
-        *("enablePropertyFilter", "filterDataCleanTimeSpan"),
+        *("enableLmq", "enableMultiDispatch", "maxLmqConsumeQueueNum"),
+        *("enableCalcFilterBitMap", "enablePropertyFilter", "filterDataCleanTimeSpan"),
         *("maxMsgsNumBatch", "defaultQueryMaxNum", "offsetCheckInSlave", "readUnCommitted"),
         # Delays and transactions.
         *("delayOffsetUpdateVersionStep", "enableScheduleMessageStats"),

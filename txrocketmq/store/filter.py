@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from zope.interface import implementer
 
 from txrocketmq.interfaces import IMessageFilter
+from txrocketmq.store.extension import ExtendedQueue, is_address
+from txrocketmq.store.unitlog import BlockCache
 
 
 @implementer(IMessageFilter)
@@ -32,6 +34,39 @@ class TagsFilter:
             return True
         return ((tags_code + 0x80000000) & 0xFFFFFFFF) - 0x80000000 in self.codes
 
+    def matches_extension(self, tags_code: int, store_timestamp_ms: int, bit_map: bytes) -> bool:
+        """See `IMessageFilter`: only tags count."""
+        return self.matches_tags_code(tags_code)
+
     def matches_record(self, record: bytes) -> bool:
         """See `IMessageFilter`: only tags count."""
         return True
+
+
+@implementer(IMessageFilter)
+class ThroughExtension:
+    """Asks another filter about entries whose tags codes are places in an extension.
+
+    :param ready_only: raise `ColdRead` where the extension's unit is not in memory.
+    """
+
+    def __init__(
+        self, wanted: IMessageFilter, queue: ExtendedQueue, cache: BlockCache, ready_only: bool
+    ) -> None:
+        self.needs_record = wanted.needs_record
+        self.matches_record = wanted.matches_record
+        self._wanted = wanted
+        self._extension = queue.extension
+        self._cache = cache
+        self._ready_only = ready_only
+
+    def matches_tags_code(self, tags_code: int) -> bool:
+        """See `IMessageFilter`. Where the extension lacks the unit the message passes: clients filter too."""
+        if not is_address(tags_code):
+            return bool(self._wanted.matches_tags_code(tags_code))
+        found = self._extension.get(self._cache, tags_code, self._ready_only)
+        return found is None or self.matches_extension(*found)
+
+    def matches_extension(self, tags_code: int, store_timestamp_ms: int, bit_map: bytes) -> bool:
+        """See `IMessageFilter`."""
+        return bool(self._wanted.matches_extension(tags_code, store_timestamp_ms, bit_map))

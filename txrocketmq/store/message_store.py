@@ -48,7 +48,7 @@ from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.store.reader import StoreReader
 from txrocketmq.store.recover import Recoverer, Recovery, RecoveryLimits
 from txrocketmq.store.replicalog import ReplicaLog
-from txrocketmq.store.reput import ArrivalListener, Reput
+from txrocketmq.store.reput import ArrivalListener, BitMaps, Reput
 from txrocketmq.store.results import (
     GetMessageResult,
     GetMessageStatus,
@@ -356,6 +356,11 @@ class MessageStore:
     def add_arrival_listener(self, listener: ArrivalListener) -> None:
         """See `IStoreLifecycle`."""
         self.reput.listeners.append(listener)
+
+    def use_filter_bits(self, make: BitMaps) -> None:
+        """See `IStoreLifecycle`."""
+        if self._config.enable_consume_queue_ext:
+            self.reput.bit_maps = make
 
     def use_topic_attributes(self, look_up: TopicAttributes) -> None:
         """See `IStoreLifecycle`."""

@@ -132,7 +132,7 @@ class MessagePutter:
             record.uniq_key,
             record.keys,
             self._reput.tag_hash(topic, record.tags_code, record.properties),
-            Extras(light=self._reput.light.count(light)) if light else None,
+            self._extras(record, light) if light or self._reput.bit_maps is not None else None,
         )
         if (
             self._config.flush_disk_type == _SYNC_FLUSH
@@ -142,6 +142,14 @@ class MessagePutter:
             return self._synced(result, (dispatch,), record.wait_store_msg_ok)
         self._reput.dispatch(*dispatch)
         return result
+
+    def _extras(self, record: MessageRecord, light: list[str] | None) -> Extras:
+        """What has to be derived of an appended message besides its unit and its keys."""
+        reput = self._reput
+        return Extras(
+            light=reput.light.count(light) if light else (),
+            properties=None if reput.bit_maps is None else parse_properties(record.properties),
+        )
 
     def _with_light_offsets(
         self, record: MessageRecord

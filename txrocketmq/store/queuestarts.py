@@ -17,6 +17,7 @@ from txrocketmq.codec.storefiles import CQ_FILLER_SIZE, CQ_UNIT, CQ_UNIT_BYTES
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.store.consumequeue import ConsumeQueue
+from txrocketmq.store.extension import ExtendedQueue
 from txrocketmq.store.mapped import file_name
 from txrocketmq.store.queuetable import AnyQueue, QueueTable
 
@@ -113,11 +114,12 @@ async def correct_queues(
 async def _correct_batch(
     table: QueueTable, disk: IDisk, pool: IBlockingPool, log_start: int, queues: list[AnyQueue]
 ) -> bool:
+    paths: list[str] = []
     plain = [queue for queue in queues if isinstance(queue, ConsumeQueue)]
     for queue in queues:
         if not isinstance(queue, ConsumeQueue):
-            # All units of a batch queue are in memory.
             queue.correct_min(table.cache, log_start)
+            paths += queue.forget_old()
     jobs = [
         UnitFiles(
             queue.units.directory,
@@ -128,7 +130,6 @@ async def _correct_batch(
         for queue in plain
     ]
     found: list[int] = await pool.submit(_search, disk, jobs, log_start)
-    paths: list[str] = []
     for queue, job, index in zip(plain, jobs, found, strict=True):
         paths += _move_start(table, queue, job, index, log_start)
     if paths:
@@ -157,6 +158,8 @@ def _move_start(
     old = units.forget_before(queue.min_index)
     if old:
         table.cache.forget(units.directory)
+        if isinstance(queue, ExtendedQueue):
+            old += queue.forget_extension(table.cache)
     return old
 
 

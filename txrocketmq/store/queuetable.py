@@ -24,9 +24,14 @@ from txrocketmq.model.names import is_lmq
 from txrocketmq.store.batchqueue import BatchConsumeQueue
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.consumequeue import ConsumeQueue
+from txrocketmq.store.extension import ExtendedQueue, Extension
 from txrocketmq.store.unitlog import BlockCache, FileWrite, UnitLog, write_units
 
 AnyQueue = ConsumeQueue | BatchConsumeQueue
+
+EXTENSION_KIND = "consumequeue_ext"
+KINDS = ("consumequeue", "batchconsumequeue", EXTENSION_KIND)
+"""Directories of queues within a store."""
 
 RETAINED_BYTES = 16 * 1024 * 1024
 """Budget for written units that stay in memory, shared by all queues that hold any."""
@@ -84,12 +89,20 @@ class QueueTable:
         return f"{self._config.store_path_root_dir}/{kind}"
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        size = self._config.mapped_file_size_consume_queue
-        return ConsumeQueue(
+        config, place = self._config, f"{topic}/{queue_id}"
+        size = -(-config.mapped_file_size_consume_queue // CQ_UNIT_BYTES) * CQ_UNIT_BYTES
+        directory = f"{self._directory('consumequeue')}/{place}"
+        if not config.enable_consume_queue_ext or is_lmq(topic):
+            return ConsumeQueue(topic, queue_id, directory, size)
+        return ExtendedQueue(
             topic,
             queue_id,
-            f"{self._directory('consumequeue')}/{topic}/{queue_id}",
-            -(-size // CQ_UNIT_BYTES) * CQ_UNIT_BYTES,
+            directory,
+            size,
+            Extension(
+                f"{self._directory(EXTENSION_KIND)}/{place}",
+                config.mapped_file_size_consume_queue_ext,
+            ),
         )
 
     def _new_batch_queue(self, topic: str, queue_id: int) -> BatchConsumeQueue:
@@ -117,8 +130,8 @@ class QueueTable:
     def replaced(self, topic: str, queue_id: int, *, batch: bool) -> AnyQueue:
         """A new queue of the other kind in the place of one whose topic was made anew (start-up and replicas only: blocks)."""
         old = self._forget_queue(topic, queue_id)
-        if old is not None:
-            self._disk.rmtree(old.units.directory)
+        for directory in () if old is None else _directories(old):
+            self._disk.rmtree(directory)
         return self.create(topic, queue_id, batch=batch)
 
     def load(self) -> None:
@@ -164,12 +177,13 @@ class QueueTable:
         for key, queue in gone.items():
             del self.queues[key]
             self.light_count -= is_lmq(key[0])
-            self.cache.forget(queue.units.directory)
+            for directory in _directories(queue):
+                self.cache.forget(directory)
             self._resident_bytes -= self._resident.pop(queue.units, 0)
         self.dirty = [queue for queue in self.dirty if queue.topic not in doomed]
         had_queues = {topic for topic, _ in gone}
         for topic in had_queues:
-            for kind in ("consumequeue", "batchconsumequeue"):
+            for kind in KINDS:
                 self._pool.submit(self._disk.rmtree, f"{self._directory(kind)}/{topic}").addErrback(
                     self._deletion_failed, topic
                 )
@@ -178,16 +192,15 @@ class QueueTable:
     def delete_queue(self, topic: str, queue_id: int) -> None:
         """Forget one queue and delete its files in the pool; nothing when there is none."""
         queue = self._forget_queue(topic, queue_id)
-        if queue is not None:
-            self._pool.submit(self._disk.rmtree, queue.units.directory).addErrback(
-                self._deletion_failed, topic
-            )
+        for directory in () if queue is None else _directories(queue):
+            self._pool.submit(self._disk.rmtree, directory).addErrback(self._deletion_failed, topic)
 
     def _forget_queue(self, topic: str, queue_id: int) -> AnyQueue | None:
         queue = self.queues.pop((topic, queue_id), None)
         if queue is not None:
             self.light_count -= is_lmq(topic)
-            self.cache.forget(queue.units.directory)
+            for directory in _directories(queue):
+                self.cache.forget(directory)
             self._resident_bytes -= self._resident.pop(queue.units, 0)
             self.dirty = [other for other in self.dirty if other is not queue]
         return queue
@@ -202,7 +215,7 @@ class QueueTable:
         self.queues.clear()
         self.light_count = 0
         self.dirty.clear()
-        for kind in ("consumequeue", "batchconsumequeue"):
+        for kind in KINDS:
             self._disk.rmtree(self._directory(kind))
 
     # ------------------------------------------------------------------ flush
@@ -248,6 +261,8 @@ class QueueTable:
             if units.unwritten_bytes < least_bytes:
                 kept.append(queue)
                 continue
+            if isinstance(queue, ExtendedQueue):
+                writes.extend(queue.extension.to_write())
             writes.extend(units.unwritten())
             written.append((queue, units.end_index, units.dirty_since_ms))
             units.dirty = False
@@ -278,6 +293,8 @@ class QueueTable:
             if units.end_index >= end > units.written_index:
                 units.mark_written(end, MAX_RETAINED_UNITS)
                 self._keep(units)
+            if isinstance(queue, ExtendedQueue):
+                queue.extension.flushed()
         while self._resident_bytes > RETAINED_BYTES and len(self._resident) > 1:
             units, size = self._resident.popitem(last=False)
             self._resident_bytes -= size
@@ -337,3 +354,11 @@ class QueueTable:
     def topics(self) -> Iterator[str]:
         """Names of topics that have a queue, each once."""
         return iter(dict.fromkeys(topic for topic, _ in self.queues))
+
+
+def _directories(queue: AnyQueue) -> list[str]:
+    """Where a queue has its files."""
+    found = [queue.units.directory]
+    if isinstance(queue, ExtendedQueue):
+        found.append(queue.extension.units.directory)
+    return found

@@ -22,6 +22,8 @@ from txrocketmq.model.javahash import index_hash
 from txrocketmq.model.message import MessageExt
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.consumequeue import Entry
+from txrocketmq.store.extension import ExtendedQueue
+from txrocketmq.store.filter import ThroughExtension
 from txrocketmq.store.index import IndexService
 from txrocketmq.store.indexfile import TAG_TYPE, tag_index_hash
 from txrocketmq.store.queuetable import AnyQueue, QueueTable
@@ -135,6 +137,8 @@ class StoreReader:
         ready_only: bool,
     ) -> GetMessageResult:
         config = self._config
+        if message_filter is not None and isinstance(queue, ExtendedQueue):
+            message_filter = ThroughExtension(message_filter, queue, self._queues.cache, ready_only)
         unit_bytes = queue.unit_bytes
         most_units = -(
             -max(config.max_filter_message_size, max_messages * unit_bytes) // unit_bytes

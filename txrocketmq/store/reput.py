@@ -10,7 +10,7 @@ Crash story: what is derived here can be derived again from the log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from twisted.logger import Logger
@@ -26,6 +26,7 @@ from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import parse_properties
 from txrocketmq.store.batchqueue import MAX_BATCH_MESSAGES, BatchConsumeQueue
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue
+from txrocketmq.store.extension import ExtendedQueue
 from txrocketmq.store.index import IndexService
 from txrocketmq.store.indexfile import tag_index_hash
 from txrocketmq.store.lightqueues import LightQueues, LightUnits
@@ -48,6 +49,9 @@ class Extras(msgspec.Struct):
     properties: dict[str, str] | None = None
     light: LightUnits = ()
 
+
+BitMaps = Callable[[str, Mapping[str, str]], bytes | None]
+"""Called with topic and properties of a message; None where no group filters the topic."""
 
 Dispatch = tuple[AnyQueue, int, int, int, int, int, int, str | None, str | None, int, Extras | None]
 """Queue, logical offset, physical offset, size, tags code, store time in ms, sysFlag, unique id, keys, the index hash of
@@ -82,6 +86,7 @@ class Reput:
     :ivar index_is_current: the index holds all that was dispatched; until then `txrocketmq.store.catchup` sees to it.
     :ivar listeners: told of each message once it can be read.
     :ivar light: the store's light queues.
+    :ivar bit_maps: makes the filter bits of a message for its queue's extension; None where nobody does.
     """
 
     log = Logger()
@@ -98,6 +103,7 @@ class Reput:
         self._queues = queues
         self._index = index
         self.light = LightQueues(config, queues)
+        self.bit_maps: BitMaps | None = None
         self._pending: deque[Dispatch] = deque()
         self._tag_hashes: dict[tuple[str, int], int] = {}
         self._delays: list[int] = []
@@ -181,6 +187,14 @@ class Reput:
         extras: Extras | None,
     ) -> None:
         """Add the unit of a record to a queue that is not simply one longer by it."""
+        if isinstance(queue, ExtendedQueue) and not queue.is_schedule:
+            # What says when a message is to be delivered stays where a power failure cannot part it from the unit.
+            bit_map = None
+            if self.bit_maps is not None and extras is not None and extras.properties is not None:
+                bit_map = self.bit_maps(queue.topic, extras.properties)
+            tags_code = queue.extend(
+                physical_offset, size, tags_code, store_timestamp_ms, bit_map or b""
+            )
         if isinstance(queue, ConsumeQueue):
             queue.put(queue_offset, physical_offset, size, tags_code, self._disk)
         elif extras is not None:
@@ -301,7 +315,7 @@ class Reput:
                     found.get(props.UNIQ_KEY),
                     found.get(props.KEYS),
                     self.tag_hash(topic, code, text) if code else -1,
-                    None,
+                    None if self.bit_maps is None else Extras(properties=found),
                 )
             )
             queue_offset += 1
@@ -335,8 +349,10 @@ class Reput:
         if head.topic == SCHEDULE_TOPIC:
             code = self._delivery_time(found, head.store_timestamp, code)
         queue, queue_offset, extras = self._place(physical_offset, head, found)
-        if props.INNER_MULTI_QUEUE_OFFSET in found and extras is None:
-            extras = Extras(light=self.light.derived(head.topic, found))
+        if extras is None and (
+            self.bit_maps is not None or props.INNER_MULTI_QUEUE_OFFSET in found
+        ):
+            extras = Extras(light=self.light.derived(head.topic, found), properties=found)
         self.dispatch(
             queue,
             queue_offset,

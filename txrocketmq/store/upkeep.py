@@ -15,7 +15,9 @@ from txrocketmq.codec.record import peek_store_timestamp
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.interfaces import IBlockingPool, IDisk, IStoreUpkeep
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, Entry
+from txrocketmq.store.extension import ExtendedQueue
 from txrocketmq.store.message_store import MessageStore
+from txrocketmq.store.queuetable import AnyQueue
 from txrocketmq.store.reader import WARM_TRIES, warm
 from txrocketmq.store.retention import Retention
 from txrocketmq.store.unitlog import ColdRead
@@ -59,7 +61,8 @@ class StoreUpkeep:
             return None
         if not queue.min_index <= index < queue.max_index:
             return []
-        return [unit for _, unit, _ in queue.entries(table.cache, index, count)][:count]
+        entries = list(queue.entries(table.cache, index, count))[:count]
+        return [unit for _, unit, _ in self._real(queue, entries)]
 
     def read_units(
         self, topic: str, queue_id: int, index: int, count: int, tries: int = WARM_TRIES
@@ -74,12 +77,23 @@ class StoreUpkeep:
         if count <= 0:
             return []
         try:
-            return list(queue.entries(table.cache, index, count, tries > 0))[:count]
+            entries = list(queue.entries(table.cache, index, count, tries > 0))[:count]
+            return self._real(queue, entries)
         except ColdRead as cold:
             warmed = self._pool.submit(warm, self._disk, cold.reads)
         return warmed.addCallback(
             lambda _: self.read_units(topic, queue_id, index, count, tries - 1)
         )
+
+    def _real(self, queue: AnyQueue, entries: list[Entry]) -> list[Entry]:
+        """The entries with their tags codes, where those are in an extension."""
+        if not isinstance(queue, ExtendedQueue):
+            return entries
+        cache = self._store.queue_table.cache
+        return [
+            (index, (offset, size, queue.real_code(cache, code)), messages)
+            for index, (offset, size, code), messages in entries
+        ]
 
     def earliest_time(self) -> int:
         """See `IStoreUpkeep`."""

@@ -1,22 +1,28 @@
 """Which SQL92 filter does a consumer group have on a topic, and since which version of its subscription?
 
-Stands for ``ConsumerFilterManager``, without the bits for the consume queue's extension. Filters come with heartbeats and stay a day
+Stands for ``ConsumerFilterManager`` and ``CommitLogDispatcherCalcBitMap``. Filters come with heartbeats and stay a day
 after their consumers are gone (`filterDataCleanTimeSpan`), in ``consumerFilter.json``, so that a restart does not lose them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from txrocketmq.broker.config_files import PersistedTable
+from txrocketmq.broker.filter.bloom import BloomFilter, set_bits
 from txrocketmq.broker.filter.property_filter import PropertyFilter
 from txrocketmq.broker.filter.sql92 import compile_filter
 from txrocketmq.codec.bodies import decode_body, encode_body
-from txrocketmq.codec.bodies.admin import ConsumerFilterData, ConsumerFilterTable, TopicFilters
+from txrocketmq.codec.bodies.admin import (
+    BloomFilterData,
+    ConsumerFilterData,
+    ConsumerFilterTable,
+    TopicFilters,
+)
 from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.errors import FilterError
 from txrocketmq.interfaces import IConfigFiles
@@ -41,7 +47,13 @@ class KeptFilter:
 
     def __init__(self, data: ConsumerFilterData) -> None:
         self.data = data
-        self.message_filter = PropertyFilter(compile_filter(data.expression or ""))
+        bits = data.bloom_filter_data or BloomFilterData()
+        self.message_filter = PropertyFilter(
+            compile_filter(data.expression or ""),
+            data.born_time,
+            bits.bit_pos or (),
+            bits.bit_num,
+        )
 
     @property
     def client_version(self) -> int:
@@ -50,7 +62,11 @@ class KeptFilter:
 
 
 class ConsumerFilters:
-    """The SQL92 filters of all groups."""
+    """The SQL92 filters of all groups.
+
+    :ivar bloom: gives each its bits in the bit maps of messages.
+    :raises ConfigError: the keys for these bits do not fit.
+    """
 
     _log = Logger()
 
@@ -60,6 +76,10 @@ class ConsumerFilters:
         self._config = config
         self._now_ms = now_ms
         self._by_group: dict[str, dict[str, KeptFilter]] = {}
+        self._by_topic: dict[str, dict[str, KeptFilter]] = {}
+        self.bloom = BloomFilter(
+            config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+        )
         self._count = 0
         self._is_changed = False
         self.file = PersistedTable(files, FILE_NAME, self._encode)
@@ -78,6 +98,10 @@ class ConsumerFilters:
                 self._take_over(data)
 
     def _take_over(self, data: ConsumerFilterData) -> None:
+        if not self._has_its_bits(data):
+            # Bit maps of older messages say nothing of it, or something else.
+            data.born_time = self._now_ms()
+            self._give_bits(data)
         if not data.dead_time:
             self._set_dead(data, max(data.born_time, self._now_ms() - LOADED_DEAD_MS))
         try:
@@ -89,6 +113,32 @@ class ConsumerFilters:
                 topic=data.topic,
                 error=error,
             )
+
+    def _has_its_bits(self, data: ConsumerFilterData) -> bool:
+        known, bloom = data.bloom_filter_data, self.bloom
+        return (
+            known is not None
+            and known.bit_num == bloom.bits
+            and known.bit_pos == bloom.positions(data.consumer_group or "", data.topic or "")
+        )
+
+    def _give_bits(self, data: ConsumerFilterData) -> None:
+        bloom = self.bloom
+        data.bloom_filter_data = BloomFilterData(
+            bit_num=bloom.bits,
+            bit_pos=bloom.positions(data.consumer_group or "", data.topic or ""),
+        )
+
+    def bit_map(self, topic: str, properties: Mapping[str, str]) -> bytes | None:
+        """Which groups want a message of a topic, as bits; None where none filters it, or nobody wants to know."""
+        filters = self._by_topic.get(topic)
+        if not filters or not self._config.enable_calc_filter_bit_map:
+            return None
+        bit_map = bytearray(self.bloom.bits // 8)
+        for kept in filters.values():
+            if kept.message_filter.matches(properties) and kept.data.bloom_filter_data is not None:
+                set_bits(bit_map, kept.data.bloom_filter_data.bit_pos or ())
+        return bytes(bit_map)
 
     def get(self, topic: str, group: str) -> KeptFilter | None:
         """A group's filter on a topic, None when there is none or its expression is wrong."""
@@ -138,6 +188,7 @@ class ConsumerFilters:
     def _replace(self, data: ConsumerFilterData, known: KeptFilter | None) -> None:
         """Keep a filter in the place of another; a wrong one leaves none, so that its consumers hear of it."""
         group, topic = data.consumer_group or "", data.topic or ""
+        self._give_bits(data)
         if known is not None:
             self._forget(known)
         try:
@@ -171,7 +222,9 @@ class ConsumerFilters:
                 return False
             self._forget(min(dead, key=lambda other: other.data.dead_time))
         data = kept.data
-        self._by_group.setdefault(data.consumer_group or "", {})[data.topic or ""] = kept
+        group, topic = data.consumer_group or "", data.topic or ""
+        self._by_group.setdefault(group, {})[topic] = kept
+        self._by_topic.setdefault(topic, {})[group] = kept
         self._count += 1
         return True
 
@@ -181,6 +234,9 @@ class ConsumerFilters:
         del filters[topic]
         if not filters:
             del self._by_group[group]
+        del self._by_topic[topic][group]
+        if not self._by_topic[topic]:
+            del self._by_topic[topic]
         self._count -= 1
         self._is_changed = True
 
