@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from client_world import NAME_SERVER, ClientWorld
-from small_world import remoting_client, start_name_server
+from small_world import remoting_client, start_broker, start_name_server
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
 
 from txrocketmq.client.config import ClientConfig, check_name_servers
 from txrocketmq.client.name_servers import NameServers
+from txrocketmq.client.routes import RouteTable
 from txrocketmq.codec.headers import GetRouteInfoRequestHeader
 from txrocketmq.errors import MQClientError, NoRouteError
 from txrocketmq.model.codes import RequestCode
@@ -39,8 +40,8 @@ class Servers:
     def list(self, *addresses: str, **more: Any) -> NameServers:
         return NameServers(
             remoting_client(self.network),
-            self.network.clock,
             addresses,
+            now=self.network.clock.seconds,
             random=self._random,
             **more,
         )
@@ -69,6 +70,19 @@ def test_the_next_one_is_asked_when_it_fails() -> None:
     servers.world.wait(ask(found))
     servers.network.kill(A)
     assert servers.world.wait(ask(found)).code == 17
+    assert found.chosen == B
+
+
+def test_one_that_does_not_know_is_no_reason_to_give_up() -> None:
+    servers = Servers(A, B, C)
+    world = servers.world
+    world.brokers[2] = start_broker(world.network, 2, namesrv_addr=B)
+    world.network.run(0.5)
+    found = servers.list(A, B, C)
+    routes = RouteTable(found)
+    assert world.wait(routes.fetch("nobody has it")) is None
+    assert found.chosen == A
+    assert world.wait(routes.fetch("TBW102")) is not None
     assert found.chosen == B
 
 

@@ -145,8 +145,8 @@ class ClientInstance(Service):
         self.api = ClientApi(self.remoting, config)
         self.name_servers = NameServers(
             self.remoting,
-            reactor,
             config.name_servers(),
+            now=reactor.seconds,
             timeout_ms=config.mq_client_api_timeout,
             resolve=resolve or resolver_of(reactor),
             random=random,

@@ -8,6 +8,7 @@ and whenever an address fails.
 from __future__ import annotations
 
 import random as random_numbers
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,6 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import (
     IHostResolution,
     IReactorPluggableNameResolver,
-    IReactorTime,
     IResolutionReceiver,
 )
 from twisted.logger import Logger
@@ -41,6 +41,7 @@ class NameServers:
     """The list of name servers, and the one in use.
 
     :param addresses: ``host:port`` each.
+    :param now: seconds, for the age of what was looked up.
     :param resolve: a host name to its numeric addresses; without it names are left to the connection's own look-up.
     :param random: a number in [0, 1): who is asked first.
     :ivar configured: the list as given.
@@ -50,15 +51,15 @@ class NameServers:
     def __init__(
         self,
         remoting: IRemotingClient,
-        clock: IReactorTime,
         addresses: Sequence[str],
         *,
+        now: Callable[[], float] = time.monotonic,
         timeout_ms: int = 3000,
         resolve: Resolver | None = None,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
         self._remoting = remoting
-        self._clock = clock
+        self._now = now
         self._timeout_ms = timeout_ms
         self._resolve = resolve
         self.configured = list(addresses)
@@ -95,8 +96,9 @@ class NameServers:
         header: Header | None,
         body: bytes = b"",
         timeout_ms: int | None = None,
+        is_enough: Callable[[RemotingCommand], bool] = lambda answer: True,
     ) -> RemotingCommand:
-        """The first answer that any server gives, whatever its code.
+        """The first answer that is enough; where none is, the first that any server gives.
 
         :raises NoRouteError: no server answers, or none is known; names each with its reason.
         """
@@ -104,35 +106,44 @@ class NameServers:
             raise NoRouteError(
                 "no name server is known: set namesrv_addr, or NAMESRV_ADDR in the environment"
             )
-        reasons: dict[str, str] = {}
+        asked: dict[str, str] = {}
+        first: tuple[str, RemotingCommand] | None = None
         changes = self._changes
         await self.look_up()
         while True:
             if changes != self._changes:
                 changes = self._changes
-                reasons.clear()
-            address = self._choose(reasons)
+                asked.clear()
+            address = self._choose(asked)
             if address is None:
-                raise NoRouteError(f"no name server answers: {'; '.join(reasons.values())}")
+                break
             try:
                 answer: RemotingCommand = await self._remoting.request(
                     address, int(code), header, body, timeout_ms or self._timeout_ms, None
                 )
             except RemotingError as error:
-                reasons[address] = str(error)
+                asked[address] = str(error)
                 self._failed(address)
                 await self.look_up()
-            else:
+                continue
+            if is_enough(answer):
                 return answer
+            asked[address] = "does not know"
+            first = first or (address, answer)
+        if first is None:
+            raise NoRouteError(f"no name server answers: {'; '.join(asked.values())}")
+        if first[0] in self._addresses:
+            self.chosen = first[0]
+        return first[1]
 
-    def _choose(self, failed: dict[str, str]) -> str | None:
+    def _choose(self, asked: dict[str, str]) -> str | None:
         chosen = self.chosen
-        if chosen is not None and chosen not in failed:
+        if chosen is not None and chosen not in asked:
             return chosen
         for _ in self._addresses:
             address = self._addresses[self._next % len(self._addresses)]
             self._next += 1
-            if address not in failed:
+            if address not in asked:
                 self.chosen = address
                 return address
         return None
@@ -151,7 +162,7 @@ class NameServers:
         resolve = self._resolve
         names = {parse_address(address)[0] for address in self.configured}
         names = {name for name in names if not (isIPAddress(name) or isIPv6Address(name))}
-        if resolve is None or not names or self._clock.seconds() < self._look_up_at:
+        if resolve is None or not names or self._now() < self._look_up_at:
             return succeed(None)
         done: Deferred[None] = Deferred()
         if self._looking is not None:
@@ -173,7 +184,7 @@ class NameServers:
                 else:
                     if found:
                         self._resolved[name] = found
-            self._look_up_at = self._clock.seconds() + LOOKUP_S
+            self._look_up_at = self._now() + LOOKUP_S
             self._expand()
         finally:
             waiting, self._looking = self._looking or [], None

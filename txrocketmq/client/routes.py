@@ -20,6 +20,7 @@ from txrocketmq.client.name_servers import NameServers, check_answer
 from txrocketmq.client.results import FoundBroker
 from txrocketmq.codec.bodies.routes import ClusterInfo
 from txrocketmq.codec.bodies.wire import decode_body, encode_body
+from txrocketmq.codec.command import RemotingCommand
 from txrocketmq.codec.headers import GetRouteInfoRequestHeader
 from txrocketmq.errors import BodyError, BrokerError, MQClientError, NoRouteError
 from txrocketmq.model.codes import RequestCode, ResponseCode
@@ -164,7 +165,9 @@ class RouteTable:
         :raises BrokerError: it refuses, or is not ready.
         """
         header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
-        answer = await self._name_servers.request(int(RequestCode.GET_ROUTEINFO_BY_TOPIC), header)
+        answer = await self._name_servers.request(
+            int(RequestCode.GET_ROUTEINFO_BY_TOPIC), header, is_enough=_is_success
+        )
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         check_answer(answer, self._name_servers.text)
@@ -316,13 +319,13 @@ class RouteTable:
     async def explain(self, topic: str, addition: str) -> NoRouteError:
         """Why nobody has a topic."""
         asked = f"name server {self._name_servers.text}"
-        answer = await self._name_servers.request(int(RequestCode.GET_BROKER_CLUSTER_INFO), None)
-        if answer.code == ResponseCode.SUCCESS:
-            brokers = decode_body(ClusterInfo, answer.body).broker_addr_table
-            if not brokers:
-                return NoRouteError(
-                    f"no broker is registered at {asked}, so topic {topic} cannot be found"
-                )
+        answer = await self._name_servers.request(
+            int(RequestCode.GET_BROKER_CLUSTER_INFO), None, is_enough=_has_brokers
+        )
+        if answer.code == ResponseCode.SUCCESS and not _has_brokers(answer):
+            return NoRouteError(
+                f"no broker is registered at {asked}, so topic {topic} cannot be found"
+            )
         return NoSuchTopicError(f"{asked} knows no topic {topic} {addition}".rstrip())
 
     def _unusable(self, topic: str, route: TopicRouteData, verb: str) -> NoRouteError:
@@ -336,6 +339,14 @@ class RouteTable:
             f"topic {topic} must not be {verb}, there is no permission: {'; '.join(parts)} "
             f"(name server {self._name_servers.text})"
         )
+
+
+def _is_success(answer: RemotingCommand) -> bool:
+    return answer.code == ResponseCode.SUCCESS
+
+
+def _has_brokers(answer: RemotingCommand) -> bool:
+    return _is_success(answer) and bool(decode_body(ClusterInfo, answer.body).broker_addr_table)
 
 
 def _content(route: TopicRouteData) -> bytes:
