@@ -19,6 +19,7 @@ from txrocketmq.codec.headers import (
     GetConsumerConnectionListRequestHeader,
     QueryConsumerOffsetRequestHeader,
     QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
 )
 from txrocketmq.codec.record import decode_records
 from txrocketmq.model.codes import RequestCode
@@ -128,13 +129,14 @@ class ConsumerWorld(ClientWorld):
     ) -> PushConsumer:
         """A push consumer with a client of its own."""
         settings.setdefault("consume_from_where", FIRST)
+        settings.setdefault("offset_store_dir", "/offsets")
         pool = settings.pop("pool", None) or ImmediatePool()
         consumer = PushConsumer(
             self.clock,
             group,
             subscriptions,
             handler,
-            settings=PushConfig(offset_store_dir="/offsets", **settings),
+            settings=PushConfig(**settings),
             instance=self.instance(**(client or {})),
             pool=pool,
             disk=self.disk,
@@ -145,6 +147,14 @@ class ConsumerWorld(ClientWorld):
 
     def until(self, wanted: Callable[[], bool], limit_s: float = 60) -> float:
         return run_until(self.network, wanted, limit_s)
+
+    def commit(self, offset: int, group: str = "CG", queue_id: int = 0, number: int = 2) -> None:
+        """Have a broker believe that a group stands there."""
+        self.brokers[number].core.groups.find(group)
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=group, topic=TOPIC, queue_id=queue_id, commit_offset=offset
+        )
+        assert self.ask(number, RequestCode.UPDATE_CONSUMER_OFFSET, header).code == 0
 
     def offset(self, group: str, queue_id: int, topic: str = TOPIC, number: int = 2) -> int | None:
         """What a broker knows of a group's offset; None when nothing."""

@@ -6,13 +6,13 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from consumer_world import DONE, SUSPEND, TOPIC, ConsumerWorld, Diary, queue
+from consumer_world import DONE, SUSPEND, ConsumerWorld, Diary, queue
 from twisted.internet.defer import Deferred, succeed
 
 from txrocketmq.client.consumer.handlers import ConsumeOrderlyStatus, OrderlyContext
 from txrocketmq.codec.bodies.offsets import LockBatchRequestBody, LockBatchResponseBody
 from txrocketmq.codec.bodies.wire import decode_body, encode_body
-from txrocketmq.codec.headers import LockBatchMqRequestHeader, UpdateConsumerOffsetRequestHeader
+from txrocketmq.codec.headers import LockBatchMqRequestHeader
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.heartbeat import MessageModel
 from txrocketmq.model.message import MessageExt
@@ -253,10 +253,7 @@ class TestLocks:
         world.network.skip(25)
         assert queue(0) not in consumer.queues
         # The other member has gone further meanwhile; what the handler says now must not set it back.
-        header = UpdateConsumerOffsetRequestHeader(
-            consumer_group="CG", topic=TOPIC, queue_id=0, commit_offset=2
-        )
-        world.ask(2, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        world.commit(2)
         slow.answer(0)
         world.until(lambda: bool(slow.waiting), 70)
         assert slow.seen[0] == [b"0", b"2"]
