@@ -542,6 +542,12 @@ def test_two_stores_cannot_write_one_log() -> None:
     Shop(shop.disk, shop.clock, store_path_root_dir="/third", store_path_commit_log="/log")
 
 
+def test_one_root_with_two_logs_is_refused_as_well() -> None:
+    shop = Shop(store_path_commit_log="/log")
+    with pytest.raises(StoreLockedError, match="/store/lock"):
+        Shop(shop.disk, shop.clock, store_path_commit_log="/own")
+
+
 def test_the_same_part_of_a_log_in_two_directories_is_refused() -> None:
     disk = MemoryDisk()
     for path in ("/a", "/b"):
