@@ -89,7 +89,11 @@ class GroupBrokers:
         found = await self._find(queue, only_this=True)
         try:
             return await self._api.query_consumer_offset(
-                found.address, self._group, queue, OFFSET_TIMEOUT_MS
+                found.address,
+                self._group,
+                queue,
+                OFFSET_TIMEOUT_MS,
+                zero_if_not_found=False if found.is_slave else None,
             )
         except BrokerError as error:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
