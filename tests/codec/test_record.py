@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from ipaddress import ip_address
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden import LINES, frame_body, units, wire_frames
+from txrocketmq.codec import crc
 from txrocketmq.codec.layouts import BLANK_RECORD, CLIENT_BATCH_ITEM, message_record
 from txrocketmq.codec.record import (
     BLANK_MAGIC,
@@ -21,6 +23,7 @@ from txrocketmq.codec.record import (
     blank_record,
     decode_record,
     decode_records,
+    encode_around,
     encode_batch,
     encode_batch_records,
     encode_record,
@@ -254,6 +257,20 @@ def test_any_record_comes_back(
         record.flag,
         queue_offset,
     )
+
+
+@given(records, int64, int64)
+def test_what_is_written_around_a_body_makes_the_same_record(
+    record: MessageRecord, queue_offset: int, physical_offset: int
+) -> None:
+    before, behind = encode_around(record, queue_offset, physical_offset, 5)
+    assert before + record.body + behind == encode_record(record, queue_offset, physical_offset, 5)
+
+
+@given(st.binary(max_size=20_000))
+def test_any_crc_is_the_one_of_zlib(data: bytes) -> None:
+    assert crc.crc32(data) == zlib.crc32(data)
+    assert crc.crc32(memoryview(data)[1:]) == zlib.crc32(data[1:])
 
 
 @given(records)

@@ -21,7 +21,7 @@ from txrocketmq.codec.record import (
 )
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model.message import MessageExt, MessageRecord
-from txrocketmq.store.commitlog import SCAN_BYTES, CommitLog, LogScan
+from txrocketmq.store.commitlog import IN_PLACE_BYTES, SCAN_BYTES, CommitLog, LogScan
 from txrocketmq.store.disk import RealDisk
 from txrocketmq.store.mapped import MappedFileQueue, file_name
 from txrocketmq.store.results import PutMessageStatus
@@ -137,6 +137,22 @@ def test_a_record_without_room_for_a_blank_behind_it_goes_to_the_next_file() -> 
     assert not any(blank[8:])
     stored, _ = decode_record(log.read(FILE, FILE))
     assert stored.physical_offset == FILE
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 300])
+def test_a_large_body_is_written_in_place_as_any_other(more: int) -> None:
+    log = open_log(MemoryDisk(), file_size=16 * 1024)
+    for number in range(5):
+        record = message(b"%d" % number * (IN_PLACE_BYTES + more), properties=b"a\x01b\x02")
+        offset, queue = log.max_offset, log.queue
+        result = log.append(record, number)
+        assert result.is_ok
+        found = queue.read(result.physical_offset, result.wrote_bytes)
+        assert found == encode_record(
+            record, number, result.physical_offset, result.store_timestamp_ms
+        )
+        assert result.physical_offset in (offset, -(-offset // queue.file_size) * queue.file_size)
+    assert [head.queue_offset for _, head in log.scan(0)] == [0, 1, 2, 3, 4]
 
 
 def test_a_batch_is_consecutive_records_of_one_file() -> None:

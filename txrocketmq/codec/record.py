@@ -19,10 +19,10 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from socket import AF_INET, AF_INET6, inet_ntop
 from struct import Struct
-from zlib import crc32 as zlib_crc32
 
 import msgspec
 
+from txrocketmq.codec.crc import crc32 as fast_crc32
 from txrocketmq.errors import RecordError
 from txrocketmq.model.flags import BORN_HOST_V6_FLAG, STORE_HOST_V6_FLAG
 from txrocketmq.model.message import Host, MessageExt, MessageRecord
@@ -51,6 +51,7 @@ __all__ = [
     "create_uniq_id",
     "decode_record",
     "decode_records",
+    "encode_around",
     "encode_batch",
     "encode_batch_records",
     "encode_record",
@@ -174,7 +175,7 @@ def encode_record(
             head.pack(
                 head.size + body_size + len(topic) + 2 + properties_size,
                 magic,
-                zlib_crc32(body) & 0x7FFFFFFF,
+                fast_crc32(body) & 0x7FFFFFFF,
                 record.queue_id,
                 record.flag,
                 queue_offset,
@@ -194,6 +195,39 @@ def encode_record(
             properties,
         )
     )
+
+
+def encode_around(
+    record: MessageRecord, queue_offset: int, physical_offset: int, store_timestamp: int
+) -> tuple[bytes, bytes]:
+    """What `encode_record` puts before and behind the body: a large body is not worth a copy just to join them."""
+    born_host = _host_bytes.get(record.born_host) or _pack_host(record.born_host)
+    store_host = _host_bytes.get(record.store_host) or _pack_host(record.store_host)
+    magic, topic = _topic_parts.get(record.topic) or _topic_part(record.topic)
+    body, properties = record.body, record.properties
+    host_flags = (BORN_HOST_V6_FLAG if len(born_host) != 8 else 0) | (
+        STORE_HOST_V6_FLAG if len(store_host) != 8 else 0
+    )
+    head = _HEADS[host_flags]
+    behind = b"%b%b%b" % (topic, _SHORT.pack(len(properties)), properties)
+    before = head.pack(
+        head.size + len(body) + len(behind),
+        magic,
+        fast_crc32(body) & 0x7FFFFFFF,
+        record.queue_id,
+        record.flag,
+        queue_offset,
+        physical_offset,
+        record.sys_flag & ~_V6_FLAGS | host_flags,
+        record.born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        record.reconsume_times,
+        record.prepared_transaction_offset,
+        len(body),
+    )
+    return before, behind
 
 
 def batch_size(batch: MessageRecord, items: Sequence[BatchItem]) -> int:
@@ -222,7 +256,7 @@ def encode_batch_records(
         STORE_HOST_V6_FLAG if len(store_host) != 8 else 0
     )
     head = _HEADS[host_flags]
-    pack_head, pack_short, crc32 = head.pack, _SHORT.pack, zlib_crc32
+    pack_head, pack_short, crc32 = head.pack, _SHORT.pack, fast_crc32
     fixed = head.size + len(topic) + 2
     queue_id, born_timestamp = batch.queue_id, batch.born_timestamp
     sys_flag = batch.sys_flag & ~_V6_FLAGS | host_flags
@@ -354,7 +388,7 @@ def _topic_text(raw: bytes) -> str:
 
 def _check_crc(buf: Buffer, pos: int, body_position: int, body_end: int, body_crc: int) -> None:
     if body_end > body_position:
-        found = zlib_crc32(memoryview(buf)[body_position:body_end]) & 0x7FFFFFFF
+        found = fast_crc32(memoryview(buf)[body_position:body_end]) & 0x7FFFFFFF
         if found != body_crc:
             raise _fail(pos, f"body crc {found}, the record says {body_crc}")
 

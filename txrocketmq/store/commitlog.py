@@ -24,6 +24,7 @@ from txrocketmq.codec.record import (
     RecordHead,
     batch_size,
     blank_record,
+    encode_around,
     encode_batch_records,
     encode_record,
     record_size,
@@ -54,6 +55,9 @@ RECORD_OVERHEAD_BYTES = 64 * 1024
 
 #: How much of the log a scan reads at once.
 SCAN_BYTES = 1024 * 1024
+
+#: A body of this size is worth three writes into the mapping instead of one copy more.
+IN_PLACE_BYTES = 4096
 
 _START = Struct(">ii")
 
@@ -118,6 +122,9 @@ class CommitLog:
             tail = files[-1]
             position = tail.position
             physical_offset = tail.base_offset + position
+            if len(record.body) >= IN_PLACE_BYTES and not self._is_sealing:
+                result = self._append_in_place(tail, record, queue_offset, now_ms)
+                return result or self._append_carefully(record, queue_offset, now_ms)
             data = self._encode(record, queue_offset, physical_offset, now_ms)
             size = len(data)
             end = position + size
@@ -131,6 +138,33 @@ class CommitLog:
                     PutMessageStatus.PUT_OK, physical_offset, queue_offset, size, now_ms
                 )
         return self._append_carefully(record, queue_offset, now_ms)
+
+    def _append_in_place(
+        self, tail: MappedFile, record: MessageRecord, queue_offset: int, now_ms: int
+    ) -> PutMessageResult | None:
+        """The rest of `append` for a large body, which goes into the mapping without being copied before; None where it does not
+        simply go behind the last one."""
+        position = tail.position
+        body = record.body
+        physical_offset = tail.base_offset + position
+        before, behind = encode_around(record, queue_offset, physical_offset, now_ms)
+        start = position + len(before)
+        stop = start + len(body)
+        end = stop + len(behind)
+        if end > tail.writable or end > self._records_end or self.read_only is not None:
+            return None
+        buffer = tail.buffer
+        buffer[start:stop] = body
+        buffer[stop:end] = behind
+        # What makes a record of it comes last.
+        buffer[position:start] = before
+        tail.position = end
+        if tail.base_offset + end >= self.queue.prepare_at:
+            self.queue.prepare()
+        self.last_store_timestamp_ms = now_ms
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK, physical_offset, queue_offset, end - position, now_ms
+        )
 
     def append_batch(
         self, batch: MessageRecord, items: Sequence[BatchItem], first_queue_offset: int

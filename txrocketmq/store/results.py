@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
+import msgspec
+
 
 class PutMessageStatus(IntEnum):
     """What became of a message that was to be appended (order of the official enum)."""
@@ -48,7 +50,7 @@ class GetMessageStatus(IntEnum):
     OFFSET_RESET = 9
 
 
-class PutMessageResult:
+class PutMessageResult(msgspec.Struct, gc=False):
     """Where a message landed, or why it did not.
 
     :ivar status: the outcome; a `PutMessageStatus`.
@@ -60,33 +62,13 @@ class PutMessageResult:
     :ivar batch_offsets: physical offset of each message of a batch; empty for a single one.
     """
 
-    __slots__ = (
-        "batch_offsets",
-        "msg_num",
-        "physical_offset",
-        "queue_offset",
-        "status",
-        "store_timestamp_ms",
-        "wrote_bytes",
-    )
-
-    def __init__(
-        self,
-        status: PutMessageStatus,
-        physical_offset: int = -1,
-        queue_offset: int = 0,
-        wrote_bytes: int = 0,
-        store_timestamp_ms: int = 0,
-        msg_num: int = 1,
-        batch_offsets: Sequence[int] = (),
-    ) -> None:
-        self.status = status
-        self.physical_offset = physical_offset
-        self.queue_offset = queue_offset
-        self.wrote_bytes = wrote_bytes
-        self.store_timestamp_ms = store_timestamp_ms
-        self.msg_num = msg_num
-        self.batch_offsets = batch_offsets
+    status: PutMessageStatus
+    physical_offset: int = -1
+    queue_offset: int = 0
+    wrote_bytes: int = 0
+    store_timestamp_ms: int = 0
+    msg_num: int = 1
+    batch_offsets: Sequence[int] = ()
 
     @property
     def is_ok(self) -> bool:

@@ -14,8 +14,8 @@ import os
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from struct import Struct
-from zlib import crc32
 
+from txrocketmq.codec.crc import crc32
 from txrocketmq.codec.record import MAGIC_V1, RecordHead
 from txrocketmq.codec.seal import SEAL_BYTES, SEAL_HEAD, seal_fault
 from txrocketmq.codec.storefiles import (
