@@ -11,6 +11,7 @@ import pytest
 from pops import COMES_AGAIN_S, INVISIBLE_MS, PopConsumer, Popped, make_topic, pass_time
 from small_broker import SmallBroker
 from transactions import killed
+from twisted.internet.task import Clock
 
 from txrocketmq.codec.headers import AckMessageRequestHeader
 from txrocketmq.model.codes import RequestCode, ResponseCode
@@ -435,6 +436,27 @@ def test_a_kill_right_after_the_pop_makes_everything_come_again() -> None:
 
 def restart(broker: SmallBroker, kill: bool, **settings: object) -> SmallBroker:
     return killed(broker, **settings) if kill else broker.restarted(**settings)
+
+
+def test_nothing_comes_again_before_all_that_was_acknowledged_is_read() -> None:
+    broker = SmallBroker(revive_queue_num=1)
+    make_topic(broker)
+    consumer = PopConsumer(broker)
+    send(consumer, 40)
+    pops = [consumer.pop(max_msg_nums=1) for _ in range(40)]
+    pass_time(broker, 6)
+    for popped in pops:
+        consumer.ack(popped, popped.messages[0])
+    broker.clock.advance(0)
+    # The broker is down for a minute: all are due when it starts.
+    clock = Clock()
+    clock.advance(broker.clock.seconds() + 60)
+    broker.disk.locked.clear()
+    broker = SmallBroker(broker.disk, clock, revive_queue_num=1)
+    pass_time(broker, 3)
+    assert PopConsumer(broker).pop().messages == []
+    assert broker.core.topics.get(RETRY_V1) is None
+    broker.stop()
 
 
 def test_revival_passes_over_what_is_no_record(broker: SmallBroker, consumer: PopConsumer) -> None:

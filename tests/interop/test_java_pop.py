@@ -70,6 +70,7 @@ def counted(rows: list[Row]) -> list[Row]:
 class TestPop:
     """Consumers in POP mode."""
 
+    @pytest.mark.short_columns(COLUMNS[0])
     def test_two_members_share_what_comes(self, cell: Cell) -> None:
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
             prepare(cell, producer, cell.topic, cell.group)
@@ -117,6 +118,7 @@ class TestPop:
         checks.bodies_are_whole(got + rows, cell.seed, SIZE)
         checks.nothing_came_twice(rows)
 
+    @pytest.mark.short_columns(COLUMNS[0])
     @pytest.mark.parametrize("how", by_tier(["SIGTERM"], ["SIGKILL"]))
     def test_the_broker_restarts_in_the_middle(self, cell: Cell, how: str) -> None:
         count = min(cell.count, 2_000) // 2
@@ -142,6 +144,7 @@ class TestPop:
             twice = Counter(row.seq for row in rows if row.seq not in failed)
             assert sum(times - 1 for times in twice.values()) <= 64
 
+    @pytest.mark.short_columns(COLUMNS[0])
     def test_a_group_goes_over_to_popping_and_back(self, cell: Cell) -> None:
         few = 40
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
