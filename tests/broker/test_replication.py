@@ -329,6 +329,9 @@ def test_delays_are_delivered_by_the_master_alone(world: World) -> None:
     slave.core.replication.ha.follower.stop()
     world.settle(3)
     assert slave.store.max_physical_offset() == end
+    # Nor does it try.
+    assert not slave.core.delays.delivery._is_running
+    assert slave.core.transactions.checks._timer is None
     assert world.master.store.max_physical_offset() > end
 
 

@@ -186,8 +186,13 @@ class TestMatrix:
     def test_the_slave_is_the_masters_copy(self, traffic: Traffic, group: ReplicaGroup) -> None:
         traffic.send_all_kinds(COUNT)
         traffic.consume(traffic.due)
-        wait_tables(group)
         wait_caught_up(group)
+        if group.slave.provider == J5 and not IS_FULL:
+            # Its tables come a minute later, and without them nobody reads from it: that is for full runs.
+            group.stop_both()
+            compare_stores(group.master.store, group.slave.store)
+            return
+        wait_tables(group)
         # More that nobody has consumed, then the master dies: consumers go on with the slave.
         later = 100
         with Producer(traffic.puppet, group.namesrv, traffic.consumers + "-q", **QUICK) as producer:
@@ -218,7 +223,7 @@ class TestFailover:
             traffic.admin.wait_route(traffic.topic)
             acknowledged: set[int] = set()
             with Producer(puppet, group.namesrv, traffic.consumers + "-p", **QUICK) as producer:
-                for turn in range(20 if IS_FULL else 2):
+                for turn in range(20 if IS_FULL else 1):
                     traffic.wait_sync(producer)
                     # The log does not say what topics there are: a slave asks for that every ten seconds.
                     store = group.slave.store
