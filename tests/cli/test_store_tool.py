@@ -179,3 +179,19 @@ def test_a_changed_index_entry_is_found_and_so_is_its_broken_chain(unpack: Unpac
     assert f"index {path.name}: the record at " in result.output
     assert "has no key of hash 16909060" in result.output
     assert f"index {path.name}: entry 77 follows 0 in its slot, not 5" in result.output
+
+
+def test_a_log_in_several_directories(unpack: Unpack, tmp_path: Path) -> None:
+    root = unpack("5.4.0")
+    wanted = tool("dump", root).output
+    parts = [tmp_path / "one", tmp_path / "two"]
+    for part, file in zip(parts, sorted((root / "commitlog").iterdir()), strict=True):
+        part.mkdir()
+        file.rename(part / file.name)
+    (root / "commitlog").rmdir()
+    both = f"{parts[0]},{parts[1]}"
+    assert tool("dump", root, "--commitlog", both).output == wanted
+    assert tool("verify", root, "--commitlog", both).exit_code == 0
+    refused = tool("dump", root, "--commitlog", f"{parts[0]},{tmp_path / 'three'}")
+    assert refused.exit_code == 2
+    assert "is no directory" in refused.output

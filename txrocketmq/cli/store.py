@@ -23,10 +23,25 @@ if TYPE_CHECKING:
 _DIRECTORY = click.argument(
     "directory", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
+
+
+class _LogPaths(click.ParamType):  # type: ignore[type-arg]
+    """Directories with commas between them, all of which are there."""
+
+    name = "directories"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        for part in str(value).split(","):
+            if not Path(part.strip()).is_dir():
+                self.fail(f"{part.strip()!r} is no directory", param, ctx)
+        return Path(value)
+
+
 _LOG = click.option(
     "--commitlog",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Where the commit log is, when not in DIRECTORY/commitlog (storePathCommitLog).",
+    type=_LogPaths(),
+    help="Where the commit log is, when not in DIRECTORY/commitlog (storePathCommitLog); several "
+    "directories with commas between them.",
 )
 
 

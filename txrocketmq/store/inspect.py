@@ -50,6 +50,7 @@ from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import RecordError, StoreError
 from txrocketmq.store.checkpoint import RECOVERY_REWIND_MS
 from txrocketmq.store.damage import record_fault
+from txrocketmq.store.logdirs import split_paths
 
 _MAGIC_HEAD = struct.pack(">i", MAGIC_V1)[:3]
 _FLOCK = struct.Struct("hhqqi4x")
@@ -280,6 +281,7 @@ class IndexFileView:
 class StoreDirectory:
     """A store directory.
 
+    :param log_directory: where the log lies; several directories with commas between them.
     :ivar files: the log's files, oldest first.
     :ivar file_bytes: size of a log file.
     """
@@ -287,11 +289,14 @@ class StoreDirectory:
     def __init__(self, root: Path, log_directory: Path | None = None) -> None:
         self.root = root
         self.log_directory = log_directory or root / "commitlog"
-        if not self.log_directory.is_dir():
-            raise StoreError(f"{root} is no store directory: {self.log_directory} is not there")
+        # It may name several, as the configuration does.
+        directories = [Path(part) for part in split_paths(str(self.log_directory))]
+        for directory in directories:
+            if not directory.is_dir():
+                raise StoreError(f"{root} is no store directory: {directory} is not there")
         self.files = [
             LogFile(offset, path, path.stat().st_size)
-            for offset, path in _numbered(self.log_directory)
+            for offset, path in sorted(found for path in directories for found in _numbered(path))
         ]
         self.file_bytes = max((file.size for file in self.files), default=0)
         self._maps: dict[int, mmap.mmap] = {}
