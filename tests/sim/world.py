@@ -507,6 +507,12 @@ class World:
         )
         self._appended(outcome, records, True)
 
+    def _place_of(self, record: MessageRecord) -> tuple[int, bool]:
+        """The logical offset that a message must get, and whether it is in a queue of the model."""
+        if record.sys_flag:
+            return 0, False
+        return len(self.model.queue((record.topic, record.queue_id))), True
+
     def _appended(self, outcome: Any, records: list[MessageRecord], wait: bool) -> None:
         """Note in the model what was appended, then wait for the answer."""
         unknown = self.store.recovering(records[0].topic, records[0].queue_id) is not None
@@ -521,13 +527,12 @@ class World:
         position = self.store.max_physical_offset() - sum(sizes)
         sent = []
         for record, size in zip(records, sizes, strict=True):
-            in_queue = not record.sys_flag
-            key = record.topic, record.queue_id
+            queue_offset, in_queue = self._place_of(record)
             keys = [record.uniq_key or "", *(record.keys or "").split()]
             message = Sent(
                 topic=record.topic,
                 queue_id=record.queue_id,
-                queue_offset=len(self.model.queue(key)) if in_queue else 0,
+                queue_offset=queue_offset,
                 physical_offset=position,
                 size=size,
                 body=record.body,

@@ -285,6 +285,8 @@ class QueueRebuild(CatchUp):
         wanted = [item for item in records if covers(item[1].topic, item[1].queue_id)]
         self._reput.derive_queues(wanted)
         self._touched.update((head.topic, head.queue_id) for _, head in wanted)
+        for _, head in wanted:
+            self._touched.update(self._reput.light.keys(head.topic, head.properties))
         if records:
             self.timestamp_ms = self._table.rebuilt_to_ms = records[-1][1].store_timestamp
 

@@ -18,13 +18,15 @@ from txrocketmq.model.names import (
     is_lmq,
     topic_allows_lmq,
 )
-from txrocketmq.model.properties import find_property, with_property
+from txrocketmq.model.properties import find_property, parse_properties, with_property
 from txrocketmq.store.batchqueue import BatchConsumeQueue
 from txrocketmq.store.consumequeue import ConsumeQueue
 from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.store.results import PutMessageStatus
 
 DISPATCH_NAME = props.INNER_MULTI_DISPATCH.encode()
+
+_OFFSETS_NAME = props.INNER_MULTI_QUEUE_OFFSET.encode()
 
 #: A queue's name is the name of a directory.
 _MAX_NAME_BYTES = 255
@@ -78,6 +80,18 @@ class LightQueues:
                 units.append((queue, queue.next_index))
                 queue.next_index += 1
         return tuple(units) if self._config.enable_multi_dispatch else ()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there may be light queues."""
+        return self._config.enable_lmq and self._config.enable_multi_dispatch
+
+    def keys(self, topic: str, properties: bytes) -> list[tuple[str, int]]:
+        """The light queues that a record is in, by its property text."""
+        if _OFFSETS_NAME not in properties:
+            return []
+        found = parse_properties(properties)
+        return [(name, LMQ_QUEUE_ID) for name, _ in places(self._config, topic, found)]
 
     def derived(self, topic: str, found: dict[str, str]) -> LightUnits:
         """The places of a record that was found in the log, by its properties."""

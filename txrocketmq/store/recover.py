@@ -35,6 +35,7 @@ from txrocketmq.codec.record import RecordHead
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk
+from txrocketmq.model.flags import INNER_BATCH_FLAG
 from txrocketmq.store.checkpoint import RECOVERY_REWIND_MS, StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog, LogScan
 from txrocketmq.store.consumequeue import ConsumeQueue
@@ -174,6 +175,9 @@ class Recoverer:
             return Recovery(clean, 0, 0, 0, 0, None, 0)
         start, lost = self._clean_start() if clean else await self._crash_start()
         start, lost = await self._check_before(start, lost)
+        if lost is not None and lost.queues is not None and self._reput.light.is_on:
+            # Light queues share records with them, and cannot be derived in two parts.
+            lost = LostQueues(lost.begin, None)
         if not clean or lost is not None or start < self._dispatched:
             self._hold_checkpoint(start if lost is None else lost.begin, lost)
         if not clean:
@@ -357,7 +361,8 @@ class Recoverer:
     def _lacks(self, head: RecordHead) -> bool:
         """Whether a queue ends before a message that the log holds. One that is not there may have been deleted."""
         queue = self._queues.find(head.topic, head.queue_id)
-        if queue is None or queue.is_batch or head.sys_flag & NOT_IN_QUEUE:
+        is_batch = bool(head.sys_flag & INNER_BATCH_FLAG)
+        if queue is None or queue.is_batch != is_batch or head.sys_flag & NOT_IN_QUEUE:
             return False
         return (
             head.queue_offset >= queue.max_index
