@@ -46,6 +46,10 @@ class ClientConfig:
     :ivar send_latency_enable: avoid brokers that were slow or failed (``sendLatencyFaultEnable``).
     :ivar start_detector_enable: ask avoided brokers in the background whether they are back.
     :ivar enable_stream_request_type: mark requests as those of a stream client; part of the client id.
+    :ivar use_tls: speak TLS to name servers and brokers.
+    :ivar tls_client_auth_server: refuse servers whose certificate is not that of their host, signed by a trusted authority.
+    :ivar tls_client_trust_cert_path: the authority's certificate (PEM); the platform's authorities when empty.
+    :ivar tls_client_cert_path: this client's own certificate (PEM), with its key in ``tls_client_key_path``.
     :ivar decode_read_body: read message bodies at all.
     :ivar decode_decompress_body: decompress bodies.
     :ivar client_async_semaphore_value: requests that may wait for an answer, all brokers together.
@@ -77,6 +81,10 @@ class ClientConfig:
     trace_topic: str = ""
     trace_msg_batch_num: int = 10
     use_tls: bool = False
+    tls_client_auth_server: bool = False
+    tls_client_trust_cert_path: str = ""
+    tls_client_cert_path: str = ""
+    tls_client_key_path: str = ""
     decode_read_body: bool = True
     decode_decompress_body: bool = True
     client_async_semaphore_value: int = 65_535

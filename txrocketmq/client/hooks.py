@@ -14,6 +14,13 @@ from twisted.logger import Logger
 
 from txrocketmq.client.results import SendResult
 from txrocketmq.codec.command import RemotingCommand
+from txrocketmq.codec.signature import (
+    ACCESS_KEY,
+    SECURITY_TOKEN,
+    SIGNATURE,
+    calculate_signature,
+    signed_content,
+)
 from txrocketmq.model.message import Message, MessageExt, MessageQueue
 
 log = Logger()
@@ -85,6 +92,29 @@ class ExtraFields:
     def before_request(self, address: str, command: RemotingCommand) -> None:
         """Add them behind the request's own."""
         command.ext_fields = {**(command.ext_fields or {}), **self._fields}
+
+    def after_response(self, address: str, command: RemotingCommand, answer: object) -> None:
+        """Nothing to see."""
+
+
+class AclHook:
+    """Signs every request (official ``AclClientRPCHook``); a `RequestHook`. Give it as the last of the hooks: it signs what is there.
+
+    :param security_token: of temporary credentials.
+    """
+
+    def __init__(self, access_key: str, secret_key: str, security_token: str = "") -> None:
+        self._fields = {ACCESS_KEY: access_key}
+        if security_token:
+            self._fields[SECURITY_TOKEN] = security_token
+        self._secret_key = secret_key
+
+    def before_request(self, address: str, command: RemotingCommand) -> None:
+        """Add key and signature."""
+        fields = {**(command.ext_fields or {}), **self._fields}
+        content = signed_content(fields, command.body)
+        fields[SIGNATURE] = calculate_signature(content, self._secret_key)
+        command.ext_fields = fields
 
     def after_response(self, address: str, command: RemotingCommand, answer: object) -> None:
         """Nothing to see."""

@@ -29,6 +29,7 @@ from txrocketmq.client.replies import PendingReplies
 from txrocketmq.client.requests import OPERATIONS, ClientRequests
 from txrocketmq.client.results import FoundBroker
 from txrocketmq.client.routes import RouteTable
+from txrocketmq.client.tls import tls_endpoint
 from txrocketmq.errors import BrokerError, MQClientError, NoRouteError, RocketMQError
 from txrocketmq.interfaces import IConnection, IConnectionListener
 from txrocketmq.model.heartbeat import ConsumerData, ProducerData
@@ -128,6 +129,8 @@ class ClientInstance(Service):
         resolve: Resolver | None = None,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
+        if config.use_tls:
+            endpoint = tls_endpoint(config, endpoint)
         self.clock: IReactorTime = reactor
         self.config = config
         self.client_id = config.client_id

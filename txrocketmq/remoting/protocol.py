@@ -231,6 +231,8 @@ class RemotingProtocol(Protocol):
 
     def pauseProducing(self) -> None:
         """The transport holds more unsent bytes than its mark."""
+        if not self.has_heard and self._outlet.unsent_bytes() is None:
+            return  # TLS before its handshake is done: to stop reading now would be the end of it
         if self._outlet.is_over_high_water() and not self._output_full:
             self._output_full = True
             self._full_since = self._clock.seconds()
