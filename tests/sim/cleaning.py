@@ -44,13 +44,15 @@ class CleaningWorld(World):
         actions: Mapping[str, int] = CLEANING_ACTIONS,
         **keys: object,
     ) -> None:
-        sizes = {
+        sizes: dict[str, object] = {
             "clean_resource_interval": 2000,
             "delete_file_batch_max": 3,
             "file_reserved_time": 2,
             # A reader that hangs is looked at elsewhere.
             "destroy_maped_file_interval_forcibly": 2**31 - 1,
         }
+        if seed % 3 == 0:
+            sizes["store_path_commit_log"] = "/one,/two"
         super().__init__(seed, faults, actions, **{**sizes, **keys})
         self._upkeep: StoreUpkeep | None = None
         #: Where the log surely begins, on the device too.

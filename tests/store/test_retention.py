@@ -14,7 +14,14 @@ from twisted.internet.task import Clock
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreLockedError
 from txrocketmq.model.message import MessageRecord
-from txrocketmq.store.diskspace import DiskLevel, clean_ratio, judge, used_ratio, warning_ratio
+from txrocketmq.store.diskspace import (
+    DiskLevel,
+    clean_ratio,
+    judge,
+    judge_share,
+    used_ratio,
+    warning_ratio,
+)
 from txrocketmq.store.logdirs import MOST_USED, LogDirectories, split_paths
 from txrocketmq.store.queuestarts import UnitFiles, first_living
 from txrocketmq.store.results import GetMessageResult, GetMessageStatus
@@ -45,10 +52,13 @@ class Fleet(MemoryDisk):
         super().__init__()
         self.used: dict[str, int] = {}
         self.refusing: set[str] = set()
+        self.totals = 0
 
     def usage(self, path: str) -> tuple[int, int]:
         """In hundredths, by the longest prefix."""
         known = [prefix for prefix in self.used if path.startswith(prefix)]
+        if self.totals:
+            return self.totals // 2, self.totals
         used = self.used[max(known, key=len)] if known else 10
         return used << 30, 100 << 30
 
@@ -396,6 +406,29 @@ def test_of_several_directories_the_emptiest_counts() -> None:
     state = judge(config(), ["/a", "/b"], "/queues", [0.99, 0.40, 0.10])
     assert (state.level, state.path, state.ratio) == (DiskLevel.FREE, "/b", 0.40)
     assert state.full_paths == {"/a"}
+
+
+@pytest.mark.parametrize(
+    ("own", "level"), [(37, DiskLevel.FREE), (38, DiskLevel.RECLAIM), (41, DiskLevel.CLEAN)]
+)
+def test_stores_that_share_a_disk_have_each_their_part(own: int, level: DiskLevel) -> None:
+    shared = MessageStoreConfig(replicas_per_disk_partition=2)
+    state = judge(shared, ["/log"], "/queues", [0.80, 0.80])
+    assert judge_share(shared, state, own, 100).level is level
+    full = judge(shared, ["/log"], "/queues", [0.91, 0.80])
+    assert judge_share(shared, full, own, 100).level is DiskLevel.FULL
+
+
+def test_a_store_that_shares_a_disk_deletes_by_its_own_size() -> None:
+    shop = Shop(replicas_per_disk_partition=2, file_reserved_time=1000)
+    shop.fill(8)
+    own = shop.upkeep.retention._own_bytes()
+    total = own * 2 * 100 // 85
+    shop.disk.used.clear()
+    shop.disk.totals = total
+    shop.wait(15)
+    assert shop.store.min_physical_offset() > 0
+    assert shop.upkeep.retention._own_bytes() * 2 <= total * 0.8
 
 
 def test_over_three_quarters_expired_files_go_at_any_hour(shop: Shop) -> None:

@@ -129,6 +129,7 @@ AT_ONCE = frozenset(
         *("fileReservedTime", "deleteWhen", "cleanResourceInterval", "cleanFileForciblyEnable"),
         *("deleteCommitLogFilesInterval", "deleteConsumeQueueFilesInterval", "deleteFileBatchMax"),
         *("destroyMapedFileIntervalForcibly", "redeleteHangedFileInterval"),
+        *("replicasPerDiskPartition", "logicalDiskSpaceCleanForciblyThreshold"),
         *("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"),
         *("correctLogicMinOffsetForceInterval", "correctLogicMinOffsetSleepInterval"),
         # Replication.

@@ -35,6 +35,13 @@ class LadderConfig(Protocol):
     disk_space_warning_level_ratio: int
 
 
+class SharedDiskConfig(LadderConfig, Protocol):
+    """And those for stores that share a disk."""
+
+    replicas_per_disk_partition: int
+    logical_disk_space_clean_forcibly_threshold: float
+
+
 @attrs.frozen
 class DiskState:
     """What one look at the disks found.
@@ -96,6 +103,25 @@ def judge(
     if _level(config, queue_ratio) > level:
         path, ratio, level = queue_path, queue_ratio, _level(config, queue_ratio)
     return DiskState(level, path, ratio, full)
+
+
+def judge_share(
+    config: SharedDiskConfig, state: DiskState, own_bytes: int, total_bytes: int
+) -> DiskState:
+    """What follows where several stores share a disk (`replicasPerDiskPartition`): below the level `CLEAN` each has its part of it.
+
+    :param own_bytes: all files of this store.
+    :param total_bytes: the disk that holds its log.
+    """
+    if state.level >= DiskLevel.CLEAN:
+        return state
+    share = own_bytes * config.replicas_per_disk_partition / max(total_bytes, 1)
+    level = DiskLevel.FREE
+    if share > config.logical_disk_space_clean_forcibly_threshold:
+        level = DiskLevel.CLEAN
+    elif share > config.disk_max_used_space_ratio / 100:
+        level = DiskLevel.RECLAIM
+    return attrs.evolve(state, level=level)
 
 
 def _level(config: LadderConfig, ratio: float) -> DiskLevel:

@@ -22,7 +22,7 @@ from txrocketmq.codec.record import peek_store_timestamp
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk
-from txrocketmq.store.diskspace import DiskLevel, DiskState, judge, measure
+from txrocketmq.store.diskspace import DiskLevel, DiskState, judge, judge_share, measure
 from txrocketmq.store.mapped import MappedFile
 from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.queuestarts import correct_queues
@@ -162,6 +162,9 @@ class Retention:
         queue_path = f"{self._config.store_path_root_dir}/consumequeue"
         ratios = await self._pool.submit(measure, self._disk, paths, queue_path)
         state = judge(self._config, paths, queue_path, ratios)
+        if self._config.replicas_per_disk_partition > 1:
+            _, total = await self._pool.submit(self._disk.usage, state.path)
+            state = judge_share(self._config, state, self._own_bytes(), total)
         self.state = state
         directories.full = state.full_paths
         if not self._stopped:
@@ -170,6 +173,15 @@ class Retention:
             else:
                 self._store.accept_writes("disk")
         return state
+
+    def _own_bytes(self) -> int:
+        """The official sum of all files of log, queues and index."""
+        size = len(self._queue.files) * self._queue.file_size
+        for queue in self._store.queue_table.queues.values():
+            units = queue.units
+            rest = (units.end_index - units.first_index) * units.unit_bytes
+            size += -(-rest // units.file_bytes) * units.file_bytes
+        return size + sum(file.size for file in self._store.index.files)
 
     # ------------------------------------------------------------------ one pass
 
