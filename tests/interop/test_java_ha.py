@@ -33,7 +33,7 @@ pytestmark = pytest.mark.java
 
 OURS, J4, J5 = "ours", "official-4.9.7", "official-5.4.0"
 IS_FULL = os.environ.get("INTEROP_TIER") == "full"
-COUNT = 50_000 if IS_FULL else 300
+COUNT = int(os.environ.get("INTEROP_HA_COUNT", 50_000 if IS_FULL else 300))
 SIZE = 300
 PER_TURN = 3_000 if IS_FULL else 300
 QUICK: dict[str, Any] = {"poll_namesrv_ms": 2_000, "heartbeat_ms": 2_000}
