@@ -552,6 +552,20 @@ class TestStop:
 
 
 class TestSurroundings:
+    def test_a_body_that_is_damaged_does_not_stop_its_queue(self) -> None:
+        world = ConsumerWorld(queues=1)
+        world.fill(3, 1)
+        diary = Diary()
+        consumer = world.consumer(diary, start=False)
+        decode = consumer.instance.api.decode_messages
+
+        def damaged(body: bytes, *more: Any) -> Any:
+            return decode(body.replace(b"1", b"x") if b"TopicTest" in body else body, *more)
+
+        consumer.instance.api.decode_messages = damaged  # type: ignore[method-assign]
+        world.wait(consumer.start())
+        world.until(lambda: len(diary.seen) == 3)
+
     def test_hooks_see_each_call_with_its_outcome(self) -> None:
         seen: list[tuple[str, ConsumeContext]] = []
 

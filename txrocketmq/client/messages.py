@@ -20,11 +20,12 @@ log = Logger()
 def decode_messages(
     body: bytes, config: ClientConfig, broker_name: str = "", offset_delta: int = 0
 ) -> list[MessageExt]:
-    """The messages of an answer's body, decompressed as the configuration wants it.
+    """The messages of an answer's body, decompressed as the configuration wants it. CRCs of bodies are not compared.
 
     :param offset_delta: added to logical offsets (static topics).
     """
-    messages = decode_records(body, with_body=config.decode_read_body)
+    # As official clients do: a body that was stored damaged must not stop its queue for ever.
+    messages = decode_records(body, check_crc=False, with_body=config.decode_read_body)
     decompress = config.decode_read_body and config.decode_decompress_body
     for message in messages:
         message.broker_name = broker_name
