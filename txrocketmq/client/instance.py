@@ -168,12 +168,16 @@ class ClientInstance(Service):
             if config.ws_addr and not config.namesrv_addr
             else None
         )
-        self._work = [
+        self._work = self._timed_work()
+
+    def _timed_work(self) -> list[Periodic]:
+        clock, config = self.clock, self.config
+        work = [
             Periodic(
-                reactor, "route look-up", config.poll_name_server_interval / 1000, self.poll_routes
+                clock, "route look-up", config.poll_name_server_interval / 1000, self.poll_routes
             ),
             Periodic(
-                reactor,
+                clock,
                 "heartbeat",
                 config.heartbeat_broker_interval / 1000,
                 self._beat,
@@ -181,15 +185,16 @@ class ClientInstance(Service):
             ),
         ]
         if self._address_server is not None:
-            self._work.append(
+            work.append(
                 Periodic(
-                    reactor,
+                    clock,
                     "look-up at the address server",
                     ADDRESS_SERVER_S,
                     self.ask_address_server,
                     FIRST_ADDRESS_SERVER_S,
                 )
             )
+        return work
 
     # ----------------------------------------------------------------- life
 

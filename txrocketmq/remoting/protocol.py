@@ -231,7 +231,7 @@ class RemotingProtocol(Protocol):
 
     def pauseProducing(self) -> None:
         """The transport holds more unsent bytes than its mark."""
-        if not self.has_heard and self._outlet.unsent_bytes() is None:
+        if self._outlet.speaks_tls and not self.has_heard:
             return  # TLS before its handshake is done: to stop reading now would be the end of it
         if self._outlet.is_over_high_water() and not self._output_full:
             self._output_full = True

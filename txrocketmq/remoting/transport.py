@@ -22,6 +22,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import (
     IListeningPort,
     IReactorTCP,
+    ISSLTransport,
     IStreamClientEndpoint,
 )
 from twisted.internet.protocol import ServerFactory
@@ -49,15 +50,17 @@ class Outlet:
     """The writing end of one connection.
 
     :ivar write: writes bytes; at once where possible.
+    :ivar speaks_tls: whether there is TLS on the way.
     :param high_water_bytes: unsent bytes beyond which the transport's producer is paused; it is resumed when all are gone.
     """
 
-    __slots__ = ("_eager", "_high_water_bytes", "_transport", "write")
+    __slots__ = ("_eager", "_high_water_bytes", "_transport", "speaks_tls", "write")
 
     def __init__(self, transport: Any, high_water_bytes: int) -> None:
         self._transport = transport
         self._high_water_bytes = high_water_bytes
         self._eager = is_plain_tcp(transport)
+        self.speaks_tls = ISSLTransport.providedBy(transport)
         self.write: Callable[[bytes], None] = (
             self._write_eagerly if self._eager else transport.write
         )
