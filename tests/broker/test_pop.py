@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from pops import PopConsumer, Popped, make_topic, pop_header
+from pops import COMES_AGAIN_S, PopConsumer, Popped, make_topic, pass_time, pop_header
 from small_broker import SmallBroker
 
-from txrocketmq.codec.headers import AckMessageRequestHeader
+from txrocketmq.codec.headers import (
+    AckMessageRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.group import SubscriptionGroupConfig
 
@@ -159,3 +163,48 @@ def test_a_slave_hands_out_nothing(broker: SmallBroker, consumer: PopConsumer) -
     assert "is a slave" in (popped.remark or "")
     broker.store_config.broker_role = "ASYNC_MASTER"
     assert consumer.pop().bodies == [b"hello"]
+
+
+# ----------------------------------------------------------------- figures
+
+
+def test_pops_and_acknowledgements_are_counted(broker: SmallBroker, consumer: PopConsumer) -> None:
+    for _ in range(4):
+        consumer.peer.send(queue_id=0)
+    popped = consumer.pop()
+    for message in popped.messages[:3]:
+        consumer.ack(popped, message)
+    broker.clock.advance(11)
+
+    def sum_of(name: str, key: str) -> int:
+        header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
+        answer = consumer.peer.ask(RequestCode.VIEW_BROKER_STATS_DATA, header)
+        assert answer.code == 0, answer.remark
+        found: int = json.loads(answer.body)["statsMinute"]["sum"]
+        return found
+
+    assert sum_of("GROUP_CK_NUMS", "TopicA@G") == sum_of("BROKER_CK_NUMS", "ClusterA") == 1
+    assert sum_of("GROUP_ACK_NUMS", "TopicA@G") == sum_of("BROKER_ACK_NUMS", "ClusterA") == 3
+    assert sum_of("GROUP_GET_NUMS", "TopicA@G") == 4
+
+
+def test_run_time_figures_tell_what_is_out_and_waits(
+    broker: SmallBroker, consumer: PopConsumer
+) -> None:
+    def figures() -> dict[str, str]:
+        answer = consumer.peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        table = json.loads(answer.body)["table"]
+        return {name: value for name, value in table.items() if name.startswith("pop")}
+
+    assert figures() == {}
+    consumer.peer.send(queue_id=0)
+    popped = consumer.pop()
+    consumer.wait()
+    assert figures() == {
+        "popInFlight": "1",
+        "popWaiting": "1",
+        "popCheckPoints": "1",
+        "popNextRevival": str(popped.header.pop_time + 30_000),
+    }
+    pass_time(broker, COMES_AGAIN_S)
+    assert figures()["popRevived"] == "1"

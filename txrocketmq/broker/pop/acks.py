@@ -162,7 +162,7 @@ class AckProcessor:
         before = parts.offsets.query(group, topic, queue_id)
         if offset < before:
             return Reply()
-        parts.stats.of_acks(topic, group).count(0)
+        parts.stats.of_acks(topic, group).count_several(1)
         peer = request.connection.remote_text
         after = parts.ordered.acknowledge(topic, group, queue_id, offset, pop_time_ms)
         if after == ILLEGAL:

@@ -341,7 +341,7 @@ class PopProcessor:
             parts.offsets.commit(group, topic, queue_id, offset, pop.peer)
             parts.block_changed(key)
             return True
-        parts.stats.of_check_points(header.topic, group).count(0)
+        parts.stats.of_check_points(header.topic, group).count_several(1)
         return await parts.points.add(
             check_point(
                 topic,
