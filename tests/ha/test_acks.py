@@ -120,6 +120,21 @@ def test_reports_of_what_was_never_sent_acknowledge_nothing(pair: Pair) -> None:
     assert not wire.is_up
 
 
+def test_an_empty_slave_acknowledges_nothing_of_older_files(pair: Pair) -> None:
+    """It reports the end of the log and has its last file only."""
+    master = sync_master(pair, in_sync_replicas=2, one_slave_by_default=False)
+    early = master.put(b"early")
+    for _ in range(100):
+        master.put(b"x" * 900, wait_store_msg_ok=False)
+    late = master.put(b"late")
+    assert master.store.last_file_offset() > 0
+    pair.slave(master)
+    pair.settle()
+    assert (outcome(early), outcome(late)) == (None, OK)
+    pair.settle(3.1)
+    assert outcome(early) is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+
+
 def test_a_batch_waits_as_a_whole(pair: Pair) -> None:
     from ha_network import message
 
@@ -247,7 +262,9 @@ def test_a_stop_answers_those_who_wait(pair: Pair) -> None:
 
 def test_waiters_are_answered_in_order_and_expire_alone() -> None:
     clock, safe = Clock(), {2: 0, 3: 0}
-    waiters = AckWaiters(clock, lambda replicas: safe[replicas])
+    waiters = AckWaiters(
+        clock, lambda replicas: safe[replicas], lambda replicas, end: safe[replicas] >= end
+    )
     heard: list[tuple[str, bool]] = []
 
     def wait(name: str, offset: int, replicas: int, timeout_ms: int) -> None:
@@ -273,7 +290,7 @@ def test_waiters_are_answered_in_order_and_expire_alone() -> None:
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_what_is_safe_already_needs_no_waiting(closed: bool) -> None:
-    waiters = AckWaiters(Clock(), lambda replicas: 10)
+    waiters = AckWaiters(Clock(), lambda replicas: 10, lambda replicas, end: end <= 10)
     heard: list[bool] = []
     if closed:
         waiters.close()

@@ -21,12 +21,19 @@ _Waiter = tuple[int, float, "Deferred[bool]"]
 class AckWaiters:
     """Waiters for replicas.
 
-    :param safe_offset: up to where so many replicas, the master among them, have the log.
+    :param safe_offset: up to where so many replicas, the master among them, reported the log.
+    :param has: whether so many replicas have what ends at an offset: one that began later than that has not.
     """
 
-    def __init__(self, clock: IReactorTime, safe_offset: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        clock: IReactorTime,
+        safe_offset: Callable[[int], int],
+        has: Callable[[int, int], bool],
+    ) -> None:
         self._clock = clock
         self._safe_offset = safe_offset
+        self._has = has
         self._queues: dict[int, deque[_Waiter]] = {}
         self._count = 0
         self._sweep: IDelayedCall | None = None
@@ -40,7 +47,7 @@ class AckWaiters:
 
         :param replicas: the master counts as one; other numbers mean what ``safe_offset`` makes of them.
         """
-        if self._safe_offset(replicas) >= offset:
+        if self._has(replicas, offset):
             return succeed(True)
         if self._is_closed or self._count >= MAX_WAITERS:
             return succeed(False)
@@ -56,9 +63,15 @@ class AckWaiters:
         """Some replica has more of the log than before."""
         for replicas, queue in list(self._queues.items()):
             safe = self._safe_offset(replicas)
+            missing = []
             while queue and queue[0][0] <= safe:
-                self._count -= 1
-                queue.popleft()[2].callback(True)
+                waiter = queue.popleft()
+                if self._has(replicas, waiter[0]):
+                    self._count -= 1
+                    waiter[2].callback(True)
+                else:
+                    missing.append(waiter)
+            queue.extendleft(reversed(missing))
 
     def close(self) -> None:
         """Nobody waits any more: the present waiters get False, and all later ones."""

@@ -40,6 +40,7 @@ class MasterLink:
     :param acknowledged: told whenever `ack_offset` grew.
     :ivar request_offset: the slave's first report, `NOT_YET` before it.
     :ivar next_offset: the first byte that was not sent yet, `NOT_YET` before the first report.
+    :ivar start_offset: what ends there or before was never sent to the slave; `NOT_YET` before the first report.
     :ivar ack_offset: the slave has everything below, as far as it told.
     """
 
@@ -58,7 +59,7 @@ class MasterLink:
         self.peer = peer
         self.state = LinkState.TRANSFER
         self.request_offset = NOT_YET
-        self.next_offset = NOT_YET
+        self.next_offset = self.start_offset = NOT_YET
         self.ack_offset = NOT_YET
         self.meter = FlowMeter(config)
         self._store = store
@@ -106,7 +107,9 @@ class MasterLink:
             )
             return
         self.request_offset = self.ack_offset = offset
-        self.next_offset = self._store.last_file_offset() if offset == 0 else offset
+        # What it had before came from this log as well.
+        self.start_offset = self._store.last_file_offset() if offset == 0 else 0
+        self.next_offset = self.start_offset if offset == 0 else offset
         self._log.info(
             "slave {peer} has {offset} bytes of log, it gets those from {start} on",
             peer=self.peer,
@@ -218,6 +221,10 @@ class MasterLink:
     def closed(self) -> None:
         """The connection is gone."""
         self.state = LinkState.SHUTDOWN
+
+    def has(self, end_offset: int) -> bool:
+        """Whether the slave has the message that ends there; an empty slave never gets what is before the master's last file."""
+        return self.start_offset < end_offset <= self.ack_offset
 
     def is_in_sync(self, end_offset: int) -> bool:
         """Whether the slave follows closely enough (`haMaxGapNotInSync`)."""

@@ -66,7 +66,7 @@ class HaService:
         self._store = store
         self._clock = clock
         self._one_slave_by_default = one_slave_by_default
-        self._waiters = AckWaiters(clock, self._safe_offset)
+        self._waiters = AckWaiters(clock, self._safe_offset, self._has)
         self._tick: IDelayedCall | None = None
         self._pump: IDelayedCall | None = None
         self._is_running = False
@@ -147,14 +147,15 @@ class HaService:
         self._waiters.acknowledged()
 
     def _safe_offset(self, replicas: int) -> int:
-        """Up to where so many replicas have the log, the master among them."""
+        """Up to where so many replicas reported the log, the master among them."""
         if replicas <= 1:
             return self._store.max_physical_offset()
-        if replicas == 2:
-            # A slave that acknowledged and went away has it all the same.
-            return self.pushed_offset
         acks = sorted((link.ack_offset for link in self.links), reverse=True)
         return acks[replicas - 2] if len(acks) >= replicas - 1 else -1
+
+    def _has(self, replicas: int, end_offset: int) -> bool:
+        """Whether so many replicas have what ends at an offset, the master among them."""
+        return 1 + sum(link.has(end_offset) for link in self.links) >= replicas
 
     def when_drained(self, timeout_ms: int) -> Deferred[bool]:
         """True once all slaves that are in sync have the whole log, False when they have not in time."""
