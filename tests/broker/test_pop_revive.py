@@ -480,6 +480,21 @@ def test_nothing_comes_again_to_a_group_or_topic_that_is_gone(
     assert max(revive_offsets(broker)) == 1
 
 
+def test_fewer_revive_queues_forget_nothing() -> None:
+    broker = SmallBroker(revive_queue_num=4)
+    make_topic(broker)
+    consumer = PopConsumer(broker)
+    send(consumer, 6)
+    pops = [consumer.pop(max_msg_nums=1) for _ in range(6)]
+    assert {popped.header.revive_qid for popped in pops} == {0, 1, 2, 3}
+    broker = broker.restarted(revive_queue_num=1)
+    consumer = PopConsumer(broker)
+    assert consumer.ack(pops[3], pops[3].messages[0]).code == 0
+    pass_time(broker, COMES_AGAIN_S)
+    assert sorted(consumer.pop().bodies) == [b"0", b"1", b"2", b"4", b"5"]
+    broker.stop()
+
+
 # ----------------------------------------------------------------- check points in memory
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pops import COMES_AGAIN_S, PopConsumer, make_topic, pass_time, service
-from small_broker import SmallBroker, properties
+from small_broker import SmallBroker, properties, send_header
 
 from txrocketmq.codec.headers import (
     NotificationRequestHeader,
@@ -198,6 +198,29 @@ def test_a_peer_that_does_not_read_is_served_when_it_does(
     popped = consumer.answer(waiting)
     assert popped is not None
     assert popped.bodies == [b"one"]
+
+
+def test_a_pop_waits_for_the_device_and_others_for_it() -> None:
+    broker = SmallBroker(flush_disk_type="SYNC_FLUSH")
+    make_topic(broker)
+    consumer = PopConsumer(broker)
+    for number in range(3):
+        sent = consumer.peer.tell(
+            RequestCode.SEND_MESSAGE_V2, send_header("TopicA"), b"%d" % number
+        )
+        broker.clock.advance(0.1)
+        answer = consumer.peer.answer(sent)
+        assert answer is not None
+        assert answer.code == 0
+    # The first one is answered when its check point is on the device; meanwhile the queue is nobody else's.
+    first = consumer.wait(max_msg_nums=2, poll_ms=0)
+    second = consumer.wait()
+    assert [consumer.answer(opaque) for opaque in (first, second)] == [None, None]
+    broker.clock.advance(0.1)
+    broker.clock.advance(0.1)
+    found = [consumer.answer(opaque) for opaque in (first, second)]
+    assert [popped and popped.bodies for popped in found] == [[b"0", b"1"], [b"2"]]
+    broker.stop()
 
 
 # ----------------------------------------------------------------- bounds of what is out

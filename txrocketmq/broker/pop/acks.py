@@ -73,7 +73,7 @@ class AckProcessor:
                 remark=f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, "
                 f"store:{least}~{most}",
             )
-        receipt = read_receipt(header.extra_info, parts.config.revive_queue_num)
+        receipt = read_receipt(header.extra_info, parts.points.queue_count)
         key = (header.topic, header.consumer_group, header.queue_id)
         if receipt.is_ordered:
             return self._ack_ordered(request, key, header.offset, receipt.pop_time_ms)
@@ -105,7 +105,7 @@ class AckProcessor:
         parts = self._parts
         group = ack.consumer_group or ""
         topic = topic_of_kind(ack.topic or "", group, ack.retry)
-        check_revive_queue(ack.revive_queue_id, parts.config.revive_queue_num)
+        check_revive_queue(ack.revive_queue_id, parts.points.queue_count)
         key = (topic, group, ack.queue_id)
         least = parts.store.min_offset(topic, ack.queue_id)
         most = parts.store.max_offset(topic, ack.queue_id)
@@ -194,7 +194,7 @@ class AckProcessor:
         most = parts.store.max_offset(header.topic, header.queue_id)
         if not least <= header.offset < most:
             return Reply(ResponseCode.NO_MESSAGE.value, empty, remark=NOT_SET)
-        receipt = read_receipt(header.extra_info, parts.config.revive_queue_num)
+        receipt = read_receipt(header.extra_info, parts.points.queue_count)
         key = (header.topic, header.consumer_group, header.queue_id)
         invisible_ms = min(header.invisible_time, MAX_INVISIBLE_MS)
         if receipt.is_ordered:

@@ -97,6 +97,11 @@ class CheckPoints:
         """Check points that are in memory only."""
         return len(self._kept)
 
+    @property
+    def queue_count(self) -> int:
+        """How many revive queues there are."""
+        return len(self._queues)
+
     def latest(self, key: Key) -> int:
         """The offset behind the newest pop of a queue that is not settled; -1 when all are."""
         steps = self._steps.get(key)

@@ -80,6 +80,7 @@ class PopService(Feature):
             log,
             core.store_host,
         )
+        self._revive_parts = parts
         self.queues = [
             ReviveQueue(parts, number, core.clock) for number in range(config.revive_queue_num)
         ]
@@ -149,6 +150,7 @@ class PopService(Feature):
     def start(self) -> None:
         """See `IBrokerFeature`."""
         if self._core.store_config.broker_role != _SLAVE:
+            self._add_older_queues()
             for queue in self.queues:
                 queue.start()
         for key in tuple(self.ordered.items()):
@@ -158,6 +160,13 @@ class PopService(Feature):
             Sweep(self._clock, interval_s, self._revive),
             Sweep(self._clock, KEPT_SCAN_S, self._write_due),
         ]
+
+    def _add_older_queues(self) -> None:
+        """There were more revive queues once (`reviveQueueNum`): what waits in them is not to be forgotten."""
+        topic = self._revive_parts.log.topic
+        most = max((number for name, number in self._store.queues() if name == topic), default=-1)
+        for number in range(len(self.queues), most + 1):
+            self.queues.append(ReviveQueue(self._revive_parts, number, self._clock))
 
     def stop(self) -> None:
         """See `IBrokerFeature`."""
