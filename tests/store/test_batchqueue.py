@@ -24,7 +24,9 @@ from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.results import GetMessageResult, GetMessageStatus, PutMessageResult
 from txrocketmq.store.results import PutMessageStatus as Put
 from txrocketmq.store.unitlog import BlockCache
+from txrocketmq.store.upkeep import StoreUpkeep
 from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.pools import ImmediatePool
 from txrocketmq.testing.store import open_memory_store, small_config
 
 NOW = 1_700_000_000.0
@@ -304,3 +306,35 @@ def test_the_batch_queue_of_the_official_broker(
     open_memory_store(RealDisk(), config=config).stop()
     assert path.read_bytes()[:92] == official[:92]
     assert not any(path.read_bytes()[92:])
+
+
+def test_old_batches_go_with_the_log() -> None:
+    config = small_config(
+        mapped_file_size_commit_log=8192,
+        mapper_file_size_batch_consume_queue=46 * 10,
+        file_reserved_time=0,
+        delete_commit_log_files_interval=0,
+        delete_when="",
+    )
+    disk, clock, pool = MemoryDisk(), Clock(), ImmediatePool()
+    clock.advance(1_700_000_000)
+    store = open_memory_store(disk, clock, pool, config)
+    store.use_topic_attributes(BATCHES.get)
+    for number in range(60):
+        put(store, batch(number, 3))
+        clock.advance(1)
+    upkeep = StoreUpkeep(store, config, disk, pool, clock)
+    upkeep.start()
+    upkeep.delete_expired_files()
+    for _ in range(20):
+        clock.advance(1)
+    first = store.min_offset("Batches", 0)
+    assert 0 < first < 180
+    assert first % 3 == 0
+    found = get(store, first)
+    assert found.status is GetMessageStatus.FOUND
+    assert found.queue_offsets[0] == first
+    assert get(store, 0).status is GetMessageStatus.OFFSET_TOO_SMALL
+    names = disk.listdir("/store/batchconsumequeue/Batches/0")
+    assert int(names[0]) > 0
+    assert store.max_offset("Batches", 0) == 180

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
+from struct import Struct
 
 import attrs
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from txrocketmq.codec.storefiles import CQ_FILLER_SIZE, CQ_UNIT, CQ_UNIT_BYTES
+from txrocketmq.codec.storefiles import CQ_FILLER_SIZE, CQ_UNIT_BYTES
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.store.consumequeue import ConsumeQueue
@@ -25,6 +26,10 @@ log = Logger()
 
 BATCH = 256
 """Queues of one job."""
+
+
+#: Units of both kinds begin with physical offset and size.
+_HEAD = Struct(">qi")
 
 
 @attrs.frozen
@@ -39,21 +44,19 @@ class UnitFiles:
     file_bytes: int
     first: int
     end: int
+    unit_bytes: int = CQ_UNIT_BYTES
 
     def unit(self, disk: IDisk, index: int) -> tuple[int, int] | None:
         """Physical offset and size of a unit, None where there is none."""
-        position = index * CQ_UNIT_BYTES
+        position = index * self.unit_bytes
         within = position % self.file_bytes
         try:
             data = disk.read_at(
-                f"{self.directory}/{file_name(position - within)}", within, CQ_UNIT_BYTES
+                f"{self.directory}/{file_name(position - within)}", within, _HEAD.size
             )
         except FileNotFoundError:
             return None
-        if len(data) < CQ_UNIT_BYTES:
-            return None
-        offset, size, _ = CQ_UNIT.unpack(data)
-        return offset, size
+        return _HEAD.unpack(data) if len(data) == _HEAD.size else None
 
 
 def first_living(disk: IDisk, files: UnitFiles, log_start: int) -> int:
@@ -114,24 +117,28 @@ async def correct_queues(
 async def _correct_batch(
     table: QueueTable, disk: IDisk, pool: IBlockingPool, log_start: int, queues: list[AnyQueue]
 ) -> bool:
-    paths: list[str] = []
-    plain = [queue for queue in queues if isinstance(queue, ConsumeQueue)]
-    for queue in queues:
-        if not isinstance(queue, ConsumeQueue):
-            queue.correct_min(table.cache, log_start)
-            paths += queue.forget_old()
     jobs = [
         UnitFiles(
             queue.units.directory,
             queue.units.file_bytes,
-            queue.min_index,
+            queue.min_index if isinstance(queue, ConsumeQueue) else queue.units.first_index,
             queue.units.written_index,
+            queue.unit_bytes,
         )
-        for queue in plain
+        for queue in queues
     ]
     found: list[int] = await pool.submit(_search, disk, jobs, log_start)
-    for queue, job, index in zip(plain, jobs, found, strict=True):
-        paths += _move_start(table, queue, job, index, log_start)
+    paths: list[str] = []
+    for queue, job, index in zip(queues, jobs, found, strict=True):
+        if isinstance(queue, ConsumeQueue):
+            paths += _move_start(table, queue, job, index, log_start)
+        elif table.queues.get((queue.topic, queue.queue_id)) is queue:
+            # Its units count messages: it searches itself, in pages that the pool has just read.
+            queue.correct_min(table.cache, log_start)
+            old = queue.forget_old()
+            if old:
+                table.cache.forget(queue.units.directory)
+            paths += old
     if paths:
         try:
             await pool.submit(_remove_all, disk, paths)
