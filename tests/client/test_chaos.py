@@ -1,0 +1,139 @@
+"""A producer in trouble: brokers and name servers that come and go, connections cut in the middle, answers that refuse or never come.
+
+What is acknowledged is stored, every send ends once, and nothing is left behind. All choices come from the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from client_world import NAME_SERVER, ClientWorld
+from small_world import run_until
+from twisted.internet.error import ConnectionLost
+from twisted.python.failure import Failure
+
+from txrocketmq.client.producer.config import ProducerConfig
+from txrocketmq.client.producer.producer import Producer
+from txrocketmq.errors import RocketMQError
+from txrocketmq.model.message import Message
+from txrocketmq.remoting.dispatch import Reply
+
+TROUBLES, SENDS_BETWEEN = 60, 12
+ADDRESSES = ("192.0.2.2:10911", "192.0.2.3:10911", NAME_SERVER)
+
+
+class Trouble:
+    """Does one bad thing at a time, and undoes it after a while."""
+
+    def __init__(self, world: ClientWorld, chance: random.Random) -> None:
+        self._world = world
+        self._network = world.network
+        self._chance = chance
+        self._gone: dict[str, Any] = {}
+        self.done: Counter[str] = Counter()
+        self._plan: list[str] = []
+        for broker in world.brokers.values():
+            table = broker.dispatcher._table
+            for code in (310, 320):
+                handler, *rest = table[code]
+                table[code] = (self._serve(handler), *rest)
+
+    def _serve(self, handler: Any) -> Any:
+        def serve(request: Any) -> Any:
+            plan = self._plan.pop() if self._plan else ""
+            if plan == "refuse before":
+                return Reply(self._chance.choice((1, 2, 14)), remark="chaos")
+            reply = handler(request)
+            if plan == "silent after":
+                return None
+            return Reply(2, remark="chaos") if plan == "refuse after" else reply
+
+        return serve
+
+    def step(self) -> None:
+        """Something happens."""
+        chance, network = self._chance, self._network
+        kind = chance.choice(
+            ["kill", "cut", "refuse before", "refuse after", "silent after", "heal"]
+        )
+        self.done[kind] += 1
+        if kind == "kill" and len(self._gone) < 2:
+            address = chance.choice([a for a in ADDRESSES if a not in self._gone])
+            self._gone[address] = network._factories[address]
+            network.kill(address)
+        elif kind == "cut":
+            for address in ADDRESSES:
+                for wire in network._wires.get(address, ()):
+                    if wire.is_up and chance.random() < 0.5:
+                        wire.cut(ConnectionLost())
+        elif kind == "heal":
+            self.heal()
+        else:
+            self._plan += [kind] * chance.randrange(1, 4)
+
+    def heal(self) -> None:
+        """Everybody is back."""
+        for address, factory in self._gone.items():
+            self._network.listen(address, factory)
+        self._gone.clear()
+        self._plan.clear()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_acknowledged_is_stored_and_nothing_is_left_behind(seed: int) -> None:
+    chance = random.Random(seed)
+    world = ClientWorld(brokers=2)
+    before = len(world.clock.getDelayedCalls())
+    producer = Producer(
+        world.clock,
+        "PG",
+        instance=world.instance(send_latency_enable=bool(seed % 2)),
+        settings=ProducerConfig(
+            send_msg_timeout=2000,
+            back_pressure_for_async_send_num=chance.choice((4, 64)),
+            auto_batch=seed % 3 == 2,
+        ),
+    )
+    world.wait(producer.start())
+    for _ in range(16):
+        world.wait(producer.send(Message("TopicTest", b"warm up")))
+    trouble = Trouble(world, chance)
+    ends: Counter[int] = Counter()
+    acknowledged: dict[int, str] = {}
+    failures: list[BaseException] = []
+    number = 0
+
+    def ended(outcome: Any, which: int) -> None:
+        ends[which] += 1
+        if isinstance(outcome, Failure):
+            failures.append(outcome.value)
+        else:
+            acknowledged[which] = outcome.msg_id
+
+    for _ in range(TROUBLES):
+        trouble.step()
+        for _ in range(SENDS_BETWEEN):
+            producer.send(Message("TopicTest", b"%d" % number)).addBoth(ended, number)
+            number += 1
+            world.network.run(chance.choice((0.0, 0.002, 0.05)))
+    trouble.heal()
+    run_until(world.network, lambda: len(ends) == number, 300)
+    world.network.run(1)
+    assert set(ends.values()) == {1}
+    assert all(isinstance(error, RocketMQError) for error in failures), failures
+    stored = Counter(body for _, _, body, _ in world.stored("TopicTest"))
+    lost = [which for which in acknowledged if b"%d" % which not in stored]
+    assert lost == []
+    # Most got through in spite of everything, and the troubles were real.
+    assert len(acknowledged) > number * 0.5
+    assert sum(trouble.done.values()) == TROUBLES
+    assert (producer.in_flight, producer.in_flight_bytes) == (0, 0)
+    world.network.skip(60)
+    assert world.wait(producer.send(Message("TopicTest", b"end"))).queue.topic == "TopicTest"
+    world.wait(producer.stop())
+    world.network.run(0.2)
+    assert len(producer.instance.remoting.group.connections) == 0
+    assert len(world.clock.getDelayedCalls()) <= before + 2
