@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,11 +69,12 @@ class Pair(ABC):
     """A name server and a broker; subclasses say what is executed.
 
     :param directory: an empty directory for the store, settings and logs; deleted at the end.
+    :param settings: of the broker, besides `BROKER_SETTINGS`.
     """
 
     name = ""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.directory = directory
         directory.mkdir(parents=True)
         self._blocks = [ports.reserve(), ports.reserve()]
@@ -92,6 +94,7 @@ class Pair(ABC):
             "broker",
             {
                 **BROKER_SETTINGS,
+                **(settings or {}),
                 "namesrvAddr": self.namesrv,
                 "listenPort": str(self._blocks[1].listen),
                 "bindAddress": "127.0.0.1",
@@ -210,8 +213,13 @@ class OurPair(Pair):
 
     name = "ours"
 
-    def __init__(self, directory: Path, profile: Path | None = None) -> None:
-        super().__init__(directory)
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        profile: Path | None = None,
+    ) -> None:
+        super().__init__(directory, settings)
         self._profile = profile
 
     def _spawn(self, role: str) -> None:
@@ -248,8 +256,8 @@ class OfficialPair(Pair):
         "broker": ("org.apache.rocketmq.broker.BrokerStartup", BROKER_FLAGS),
     }
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, settings)
         self._java: dict[str, JavaProcess] = {}
 
     def _spawn(self, role: str) -> None:

@@ -90,9 +90,10 @@ class Bench:
                     self._keep(pair, taken)
 
     def _measure_loads(self, loads: Sequence[cells.Cell]) -> None:
+        settings = {"flushDiskType": self._options.flush}
         pairs: list[Pair] = [
-            OfficialPair(self._directory / "official"),
-            OurPair(self._directory / "ours", self._options.profile),
+            OfficialPair(self._directory / "official", settings),
+            OurPair(self._directory / "ours", settings, self._options.profile),
         ]
         try:
             for pair in pairs:
@@ -137,6 +138,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="short loads; writes nothing")
     parser.add_argument("--serialize", choices=("JSON", "ROCKETMQ"), default="JSON")
+    parser.add_argument(
+        "--flush",
+        choices=("ASYNC_FLUSH", "SYNC_FLUSH"),
+        default="ASYNC_FLUSH",
+        help="of both brokers",
+    )
     parser.add_argument("--profile", type=Path, help="file for our broker's cProfile statistics")
     parser.add_argument(
         "--directory", type=Path, help="where stores are kept meanwhile (default: temporary files)"
@@ -146,7 +153,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     unknown = set(options.cells) - set(known)
     if unknown:
         parser.error(f"unknown cells {sorted(unknown)}; there are {', '.join(known)}")
-    options.is_whole = options.cells == known and not options.quick and not options.profile
+    is_plain = not options.quick and not options.profile and options.flush == "ASYNC_FLUSH"
+    options.is_whole = options.cells == known and is_plain
     options.profile = options.profile and options.profile.absolute()
     return options
 

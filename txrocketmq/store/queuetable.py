@@ -241,15 +241,17 @@ class QueueTable:
     def _unwritten_bytes(self) -> int:
         return sum(queue.units.unwritten_bytes for queue in self.dirty)
 
-    def flush(self, least_bytes: int = 0) -> Deferred[bool]:
+    def flush(self, least_bytes: int = 0, *, sync: bool = True) -> Deferred[bool]:
         """Write the queues that have at least this much waiting, in the pool. True when all of that reached the device.
 
         One flush runs at a time; a call meanwhile flushes again after it.
+
+        :param sync: False for a start that syncs the whole file system before the checkpoint is written.
         """
         if self._busy:
             again: Deferred[None] = Deferred()
             self._after.append(again)
-            return again.addCallback(lambda _: self.flush(least_bytes))
+            return again.addCallback(lambda _: self.flush(least_bytes, sync=sync))
         written: list[tuple[AnyQueue, int, int]] = []
         kept: list[AnyQueue] = []
         writes: list[FileWrite] = []
@@ -272,7 +274,7 @@ class QueueTable:
             self._settle(timestamp_ms)
             return succeed(True)
         self._busy = True
-        job: Deferred[bool] = self._pool.submit(write_units, self._disk, writes, True)
+        job: Deferred[bool] = self._pool.submit(write_units, self._disk, writes, sync)
         job.addCallback(self._flushed, written, timestamp_ms)
         job.addErrback(self._flush_failed, written)
         job.addBoth(self._flush_over)

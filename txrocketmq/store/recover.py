@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import nlargest
+from itertools import islice
 from typing import NoReturn
 
 import attrs
@@ -189,7 +190,7 @@ class Recoverer:
                 cut=cut,
                 begin=begin,
             )
-        scan, records = await self._read(start, lost)
+        scan, records = await self._read(start, lost, clean)
         await self._check_beyond(clean, scan)
         return await self._settle(clean, start, scan, records, lost)
 
@@ -269,6 +270,10 @@ class Recoverer:
             )
         return False
 
+    def _has_record(self, base_offset: int) -> bool:
+        """Whether a file begins with a message."""
+        return any(offset == base_offset for offset, _ in islice(self._scan(base_offset), 1))
+
     def _first_timestamp(self, base_offset: int) -> int:
         """Store time of a file's first message, 0 when there is no valid one."""
         scan = self._scan(base_offset)
@@ -293,7 +298,7 @@ class Recoverer:
             written = [
                 file.base_offset
                 for file in files[-CHECKED_FILES:]
-                if self._first_timestamp(file.base_offset)
+                if self._has_record(file.base_offset)
             ]
             last = max(written, default=begin)
             if last - begin <= self._limits.foreground_bytes:
@@ -438,7 +443,7 @@ class Recoverer:
         if self._cancelled:
             raise StoreError("the start was given up while the store was recovering")
 
-    async def _read(self, start: int, lost: LostQueues | None) -> tuple[LogScan, int]:
+    async def _read(self, start: int, lost: LostQueues | None, clean: bool) -> tuple[LogScan, int]:
         """Derive queues from the log's records until there are no more valid ones."""
         scan = self._sliced_scan(start)
         dispatch = self._reput.dispatch_head
@@ -455,7 +460,7 @@ class Recoverer:
             progress.reached(scan.offset)
             if records - written >= WRITE_EVERY_RECORDS:
                 written = records
-                await self._queues.flush()
+                await self._queues.flush(sync=clean)
         return scan, records
 
     # ------------------------------------------------------------------ end
@@ -493,7 +498,7 @@ class Recoverer:
         for queue in queues.queues.values():
             queue.next_index = queue.max_index
         # Where they cannot be written they stay in memory, the timed flush tries again, and sends are refused meanwhile.
-        await queues.flush()
+        await queues.flush(sync=clean)
         self._reput.offset = end
         self.log.info(
             "recovered: log {begin} to {end}, {records} messages read from {start}",
