@@ -90,6 +90,7 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
+        self.oneways: list[tuple[str, int, object]] = []
         self.closed: list[str] = []
         self.behaviour: dict[str, Callable[[Asked], None]] = {}
 
@@ -113,6 +114,7 @@ class FakeClient:
     def oneway(
         self, address: str, code: int, header: object, body: bytes, timeout_ms: int
     ) -> Deferred[None]:
+        self.oneways.append((address, code, header))
         return succeed(None)
 
     def close_address(self, address: str) -> None:

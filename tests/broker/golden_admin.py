@@ -31,6 +31,7 @@ ERA_S = 1_795_970_000
 #: Compared in test_golden_conversations.py and test_replication.py.
 ELSEWHERE = {
     "EXCHANGE_BROKER_HA_INFO",
+    "NOTIFY_MIN_BROKER_ID_CHANGE",
     "GET_MAX_OFFSET",
     "GET_MIN_OFFSET",
     "SEARCH_OFFSET_BY_TIMESTAMP",

@@ -11,6 +11,7 @@ from ha_network import Network
 from small_broker import SmallBroker, pull_header, send_header
 
 from txrocketmq.codec.bodies import (
+    GetBrokerMemberGroupResponseBody,
     HARuntimeInfo,
     SetMessageRequestModeRequestBody,
     decode_body,
@@ -22,6 +23,7 @@ from txrocketmq.codec.headers import (
     EndTransactionRequestHeader,
     ExchangeHAInfoRequestHeader,
     ExchangeHAInfoResponseHeader,
+    NotifyMinBrokerIdChangeRequestHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
     ResetMasterFlushOffsetHeader,
@@ -29,6 +31,7 @@ from txrocketmq.codec.headers import (
 )
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.group import SubscriptionGroupConfig
+from txrocketmq.model.route import BrokerMemberGroup
 from txrocketmq.testing.disk import MemoryDisk
 
 NAMES, OTHER_NAMES = "192.0.2.100:9876", "192.0.2.101:9876"
@@ -76,6 +79,19 @@ class World:
             asked.answer(0, self.answer)
         else:
             asked.answer()
+
+    def group_is(self, members: dict[int, str]) -> None:
+        """What the name server says of the group from now on."""
+        group = BrokerMemberGroup(broker_addrs=members, broker_name="broker-a")
+        body = encode_body(GetBrokerMemberGroupResponseBody(broker_member_group=group))
+
+        def act(asked: Asked) -> None:
+            if asked.command.code == RequestCode.GET_BROKER_MEMBER_GROUP:
+                asked.answer(0, None, body)
+            else:
+                self.registered(asked)
+
+        self.client.behaviour[NAMES] = act
 
     def to_master(self, asked: Asked) -> None:
         if not self.master_answers:
@@ -398,6 +414,78 @@ def test_a_master_that_cannot_be_asked_is_followed_all_the_same(world: World) ->
     world.peer.send(body=b"more")
     world.start_slave(slave.disk)
     assert world.slave.store.max_physical_offset() == world.master.store.max_physical_offset()
+
+
+# ----------------------------------------------------------------- the group (enableSlaveActingMaster)
+
+SLAVE = "192.0.2.2:10911"
+
+
+def test_the_group_is_asked_for_and_told_of_this_broker(world: World) -> None:
+    world.group_is({0: MASTER, 1: SLAVE})
+    slave = world.start_slave(enable_slave_acting_master=True, compatible_with_old_name_srv=False)
+    world.settle(2.1)
+    assert slave.core.replication.members.alive == 2
+    assert slave.core.replication.ha.alive_replicas == 2
+    assert slave.core.replication.members.min_broker_id == 0
+    codes = [code for address, code, _ in world.client.oneways if address == NAMES]
+    assert codes == [RequestCode.BROKER_HEARTBEAT] * 2
+
+
+def test_old_name_servers_hear_of_it_by_its_version(world: World) -> None:
+    world.start_slave(enable_slave_acting_master=True)
+    world.settle(1.1)
+    assert [code for _, code, _ in world.client.oneways] == [RequestCode.QUERY_DATA_VERSION]
+
+
+def test_a_lost_master_is_left_and_followed_again_when_it_is_back(world: World) -> None:
+    world.group_is({0: MASTER, 1: SLAVE})
+    slave = world.start_slave(enable_slave_acting_master=True)
+    world.settle(1.2)
+    replication = slave.core.replication
+    assert replication.ha.follower.link is not None
+    world.answer = RegisterBrokerResponseHeader()
+    world.group_is({1: SLAVE})
+    world.settle(1.2)
+    assert replication.sync.master_address is None
+    assert replication.ha.follower.master_address is None
+    assert replication.ha.follower.link is None
+    world.group_is({0: MASTER, 1: SLAVE})
+    world.settle(1.2)
+    # The master itself says where its log is had.
+    assert replication.sync.master_address == MASTER
+    assert replication.ha.follower.master_address == MASTER_HA
+    assert replication.ha.follower.link is not None
+
+
+def notice(**fields: Any) -> NotifyMinBrokerIdChangeRequestHeader:
+    return NotifyMinBrokerIdChangeRequestHeader(broker_name="broker-a", **fields)
+
+
+def test_a_notice_of_the_name_server_is_followed_at_once(world: World) -> None:
+    world.group_is({0: MASTER, 1: SLAVE})
+    slave = world.start_slave(enable_slave_acting_master=True)
+    world.settle(1.2)
+    world.answer = RegisterBrokerResponseHeader()
+    follower = slave.core.replication.ha.follower
+    peer = slave.connect()
+    code = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
+    gone = notice(min_broker_id=1, min_broker_addr=SLAVE, offline_broker_addr=MASTER)
+    assert peer.ask(code, gone).code == 0
+    assert follower.master_address is None
+    back = notice(min_broker_id=0, min_broker_addr=MASTER, ha_broker_addr=MASTER_HA)
+    assert peer.ask(code, back).code == 0
+    assert follower.master_address == MASTER_HA
+
+
+def test_without_that_mode_notices_change_nothing(world: World) -> None:
+    slave = world.start_slave()
+    code = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
+    gone = notice(min_broker_id=1, min_broker_addr=SLAVE, offline_broker_addr=MASTER)
+    assert slave.connect().ask(code, gone).code == 0
+    assert slave.core.replication.ha.follower.master_address == MASTER_HA
+    world.settle(3)
+    assert world.client.oneways == []
 
 
 # ----------------------------------------------------------------- what is told

@@ -29,7 +29,6 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
     ),
     _REPLY_LATER: (R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2),
     _REPLICA_LATER: (
-        R.NOTIFY_MIN_BROKER_ID_CHANGE,
         R.GET_BROKER_EPOCH_CACHE,
         R.NOTIFY_BROKER_ROLE_CHANGED,
     ),

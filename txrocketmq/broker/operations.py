@@ -322,6 +322,12 @@ _ADMINISTRATION = (
         "replication.exchange_ha_info",
     ),
     (
+        R.NOTIFY_MIN_BROKER_ID_CHANGE,
+        h.NotifyMinBrokerIdChangeRequestHeader,
+        None,
+        "replication.notify_min_broker_id",
+    ),
+    (
         R.RESET_MASTER_FLUSH_OFFSET,
         h.ResetMasterFlushOffsetHeader,
         None,

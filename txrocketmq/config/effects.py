@@ -58,7 +58,7 @@ AT_START = frozenset(
         # POP.
         *("ackThreadPoolQueueCapacity", "reviveInterval"),
         # Replication.
-        "haMasterAddress",
+        *("haMasterAddress", "brokerHeartbeatInterval", "syncBrokerMemberGroupPeriod"),
     }
 )
 """Keys that are read when the process starts."""
@@ -136,7 +136,8 @@ AT_ONCE = frozenset(
         *("haSendHeartbeatInterval", "haHousekeepingInterval", "haTransferBatchSize"),
         *("haMaxGapNotInSync", "slaveTimeout", "inSyncReplicas", "minInSyncReplicas"),
         *("enableAutoInSyncReplicas", "haFlowControlEnable", "maxHaTransferByteInSecond"),
-        "syncMasterFlushOffsetWhenStartup",
+        *("syncMasterFlushOffsetWhenStartup", "compatibleWithOldNameSrv"),
+        "sendHeartbeatTimeoutMillis",
         # Name server.
         *("deleteTopicWithBrokerRegistration", "enableAllTopicList", "enableTopicList"),
         *("needWaitForService", "waitSecondsForService", "orderMessageEnable"),

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 
 from txrocketmq.broker.feature import Feature
 from txrocketmq.broker.replication.divergence import DivergenceCheck
+from txrocketmq.broker.replication.membership import Membership
 from txrocketmq.broker.replication.sync import SlaveSync
 from txrocketmq.broker.replication.tables import follow_tables
 from txrocketmq.broker.sweep import Sweep
@@ -22,6 +23,7 @@ from txrocketmq.codec.bodies import encode_body
 from txrocketmq.codec.headers import (
     ExchangeHAInfoRequestHeader,
     ExchangeHAInfoResponseHeader,
+    NotifyMinBrokerIdChangeRequestHeader,
     RegisterBrokerResponseHeader,
     ResetMasterFlushOffsetHeader,
 )
@@ -46,6 +48,7 @@ class Replication(Feature):
 
     :ivar ha: the links.
     :ivar sync: the copies of tables; features add theirs.
+    :ivar members: the group, with `enableSlaveActingMaster`.
     """
 
     _log = Logger()
@@ -66,6 +69,7 @@ class Replication(Feature):
         self._check = DivergenceCheck(core.store, core.remoting_client)
         self.ha.follower.objection = self._objection
         core.registration.on_answer = self._registered
+        self.members = Membership(core, self._follow, self._alive_changed)
         self._by_hand = False
         self._looking: Sweep | None = None
         self._initial_offset = 0
@@ -85,6 +89,8 @@ class Replication(Feature):
         by_hand = self._config.ha_master_address or ""
         self._by_hand = len(by_hand) >= SHORTEST_ADDRESS
         self.ha.start()
+        if self._core.config.enable_slave_acting_master:
+            self.members.start()
         if not self.is_slave:
             return
         if self._by_hand:
@@ -97,6 +103,7 @@ class Replication(Feature):
         if self._looking is not None:
             self._looking.stop()
             self._looking = None
+        self.members.stop()
         self.sync.stop()
         self.ha.stop()
 
@@ -117,6 +124,17 @@ class Replication(Feature):
             self.sync.set_master_address(answer.master_addr)
         if answer.ha_server_addr and not self._by_hand:
             self.ha.follower.set_master_address(answer.ha_server_addr)
+
+    def _follow(self, address: str | None, ha_address: str | None) -> None:
+        """The group's master is elsewhere, or there is none for now (acting-master mode)."""
+        if not self.is_slave:
+            return
+        self.sync.set_master_address(address)
+        if not self._by_hand:
+            self.ha.follower.set_master_address(ha_address)
+
+    def _alive_changed(self, alive: int) -> None:
+        self.ha.alive_replicas = alive
 
     def _look_for_master(self) -> None:
         if self.sync.master_address is None:
@@ -146,6 +164,18 @@ class Replication(Feature):
                 master_address=self._core.address,
             )
         )
+
+    def notify_min_broker_id(self, request: Request[NotifyMinBrokerIdChangeRequestHeader]) -> Reply:
+        """NOTIFY_MIN_BROKER_ID_CHANGE: a name server says who has the smallest id of the group now."""
+        header = request.header
+        if self._core.config.enable_slave_acting_master and header.min_broker_id is not None:
+            self.members.update(
+                header.min_broker_id,
+                header.min_broker_addr,
+                header.offline_broker_addr,
+                header.ha_broker_addr,
+            )
+        return Reply()
 
     def reset_master_flush_offset(self, request: Request[ResetMasterFlushOffsetHeader]) -> Reply:
         """RESET_MASTER_FLUSH_OFFSET: what a slave holds for its master's flushed offset."""
