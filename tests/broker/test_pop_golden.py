@@ -13,7 +13,7 @@ import pytest
 from golden import frame_body, units, wire_frames
 from pops import PopConsumer, make_topic, pass_time, service
 from small_broker import Peer, SmallBroker
-from test_golden_kinds import LEVELS, records_of
+from test_golden_kinds import GOLDEN_SIZES, LEVELS, on_memory_disk, records_of
 from twisted.internet.task import Clock
 
 from txrocketmq.broker.pop.receipts import (
@@ -315,6 +315,27 @@ def test_a_message_comes_again_as_the_official_broker_stored_it() -> None:
     assert (ours.reconsume_times, ours.born_timestamp) == (1, then.born_timestamp)
     assert ours.born_host == ours.store_host
     assert ours.properties == then.properties
+    broker.stop()
+
+
+def test_a_store_of_an_official_broker_is_gone_on_with() -> None:
+    records = records_of("5.4.0")
+    (again,) = [m for m in records if "1ST_POP_TIME" in m.properties]
+    clock = Clock()
+    clock.advance(max(m.store_timestamp for m in records) / 1000 + 1)
+    broker = SmallBroker(
+        on_memory_disk("5.4.0"),
+        clock,
+        broker_cluster_name="GoldenCluster",
+        message_delay_level=LEVELS,
+        **GOLDEN_SIZES,
+    )
+    consumer = PopConsumer(broker, again.properties["ORIGIN_GROUP"])
+    # Time for a revival that should not be: what came again before does not once more.
+    pass_time(broker, 10)
+    pops = [popped for _ in range(4) if (popped := consumer.pop("StoreRetry")).messages]
+    assert [popped.bodies for popped in pops] == [[again.body]]
+    assert pops[0].header.start_offset_info == "1 0 0"
     broker.stop()
 
 

@@ -193,4 +193,5 @@ def test_what_is_gone_is_forgotten(broker: SmallBroker, consumer: PopConsumer) -
     pop(consumer)
     pass_time(broker, 25 * 3600, 600)
     assert list(pops.ordered.items()) == []
-    assert json.loads(broker.disk.read_file(f"{ROOT}/config/{FILE_NAME}")) == {"table": {}}
+    saved = json.loads(broker.disk.read_file(f"{ROOT}/config/{FILE_NAME}"))
+    assert saved == {"orderedConsumptionLevel": "QUEUE", "table": {}}

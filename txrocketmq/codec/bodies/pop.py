@@ -104,6 +104,7 @@ class OrderInfo(Bean, kw_only=True):
 class ConsumerOrderInfoTable(Bean, kw_only=True):
     """What ordered POP groups hold, by ``topic@group`` and queue id; the file ``consumerOrderInfo.json``."""
 
+    ordered_consumption_level: str = default("QUEUE")
     table: dict[str, dict[int, OrderInfo]] = fresh(dict)
 
 
