@@ -241,6 +241,24 @@ class TestLocks:
         assert slow.seen[1] == [b"1"]
         assert queue(1) in second.queues
 
+    def test_a_queue_that_comes_back_waits_for_its_old_handler(self) -> None:
+        world = ConsumerWorld(queues=2)
+        world.fill(4, 2)
+        slow = Slow()
+        first = orderly(world, slow, "a")
+        world.until(lambda: len(slow.waiting) == 2)
+        second = orderly(world, Slow(), "b")
+        world.until(lambda: queue(1) not in first.queues)
+        world.wait(second.stop())
+        world.network.skip(30)
+        # It is the first one's again, and would begin anew, were it not for the handler that still runs.
+        assert slow.overlaps == 0
+        assert slow.seen[1] == [b"1"]
+        slow.answer(1)
+        world.until(lambda: 1 in slow.waiting, 5)
+        assert slow.seen[1] == [b"1", b"3"]
+        assert slow.overlaps == 0
+
     def test_a_lock_that_went_to_another_makes_the_queue_begin_anew(self) -> None:
         world = ConsumerWorld(queues=1)
         world.fill(3, 1)
