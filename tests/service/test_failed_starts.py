@@ -228,3 +228,17 @@ def test_a_second_process_on_the_same_store_is_refused(
     assert os.path.exists(f"{tmp_path}/store/abort")
     assert running.end() == 0
     assert not os.path.exists(f"{tmp_path}/store/abort")
+
+
+def test_a_port_for_slaves_in_use(tmp_path: Path) -> None:
+    port = free_ports()
+    with listening(port + 1):
+        check_refused(
+            tmp_path,
+            BROKER,
+            "--set=bindAddress=127.0.0.1",
+            f"--set=listenPort={port}",
+            daemon=False,
+            says=f"cannot listen on 127.0.0.1:{port + 1}: address already in use "
+            "(the port for slaves, one above listenPort)",
+        )
