@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from client_world import ClientWorld
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from txrocketmq.client.producer.producer import BatchPartError
@@ -273,6 +273,32 @@ def test_large_bodies_are_compressed(kind: str) -> None:
     assert found[body][0] < 1000
     assert found[body][1] == COMPRESSED_FLAG
     assert found[body[:4095]] == (4095, 0)
+
+
+def test_a_large_body_is_compressed_elsewhere_and_may_be_cancelled_meanwhile() -> None:
+    world = ClientWorld()
+    producer = world.producer()
+    working: list[tuple[Deferred[Any], Any]] = []
+
+    def offload(function: Any, *arguments: Any) -> Deferred[Any]:
+        done: Deferred[Any] = Deferred()
+        working.append((done, lambda: function(*arguments)))
+        return done
+
+    producer._sender.offload = offload
+    body = b"abcdefgh" * 64 * 1024
+    sends = [producer.send(Message("TopicTest", body)) for _ in range(3)]
+    assert len(working) == 3
+    sends[1].cancel()
+    assert isinstance(world.outcome(sends[1]).value, CancelledError)
+    done, work = working[0]
+    done.callback(work())
+    assert world.wait(sends[0]).status is SendStatus.SEND_OK
+    working[2][0].errback(MemoryError("no room"))
+    assert isinstance(world.outcome(sends[2]).value, MemoryError)
+    assert producer.in_flight == 0
+    [(_, _, stored, _)] = world.stored("TopicTest")
+    assert len(stored) < len(body) / 10
 
 
 def _bodies(store: Any, queue_id: int) -> list[tuple[int, int, bytes]]:

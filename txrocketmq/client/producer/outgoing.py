@@ -119,10 +119,15 @@ def property_text(properties: dict[str, str]) -> str:
 
 
 def prepare(
-    message: Message, config: ClientConfig, settings: ProducerConfig, now_ms: int
+    message: Message,
+    config: ClientConfig,
+    settings: ProducerConfig,
+    now_ms: int,
+    packed: bytes | None = None,
 ) -> Outgoing:
     """The wire form of one message; gives it its unique id unless it has one.
 
+    :param packed: the body, if it was compressed already.
     :raises MQClientError: its properties cannot be written.
     """
     properties = message.properties
@@ -139,7 +144,7 @@ def prepare(
     body = message.body
     if len(body) >= settings.compress_msg_body_over_howmuch:
         kind = compression_type(settings.compress_type)
-        body = compress_body(body, kind, settings.compress_level)
+        body = compress_body(body, kind, settings.compress_level) if packed is None else packed
         sys_flag = COMPRESSED_FLAG | kind
     if properties.get(props.TRANSACTION_PREPARED) == "true":
         sys_flag |= TRANSACTION_PREPARED_TYPE

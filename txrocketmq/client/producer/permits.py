@@ -41,6 +41,7 @@ class SendPermits:
         self._given_up = 0
         self._going = False
         self._when_free: list[Callable[[], None]] = []
+        self._when_idle: list[Callable[[], None]] = []
 
     @property
     def waiting(self) -> int:
@@ -83,6 +84,10 @@ class SendPermits:
             told, self._when_free = self._when_free, []
             for callback in told:
                 callback()
+        if self._when_idle and not self.count and not self.waiting:
+            told, self._when_idle = self._when_idle, []
+            for callback in told:
+                callback()
 
     def call_when_free(self, callback: Callable[[], None]) -> None:
         """Call back when the next send would go at once; now, if it would."""
@@ -90,6 +95,13 @@ class SendPermits:
             callback()
         else:
             self._when_free.append(callback)
+
+    def call_when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back when nothing is in flight and nobody waits; now, if that is so."""
+        if self.count or self.waiting:
+            self._when_idle.append(callback)
+        else:
+            callback()
 
     def _fits(self, size: int) -> bool:
         if not self.count:

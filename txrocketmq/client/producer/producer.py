@@ -184,15 +184,7 @@ class Producer(Service):
     def _when_idle(self) -> Deferred[None]:
         """Fires when nothing is in flight; the time-outs of the sends bound it."""
         done: Deferred[None] = Deferred()
-        permits = self._sender.permits
-
-        def look() -> None:
-            if permits.count or permits.waiting:
-                self.instance.clock.callLater(0.01, look)
-            else:
-                done.callback(None)
-
-        look()
+        self._sender.permits.call_when_idle(lambda: done.callback(None))
         return done
 
     def startService(self) -> None:

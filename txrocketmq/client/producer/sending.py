@@ -27,7 +27,6 @@ from txrocketmq.client.interfaces import ISendHook
 from txrocketmq.client.latency import FaultStrategy
 from txrocketmq.client.producer.config import ProducerConfig
 from txrocketmq.client.producer.outgoing import (
-    Outgoing,
     make_header,
     message_kind,
     prepare,
@@ -38,6 +37,7 @@ from txrocketmq.client.producer.permits import SendPermits
 from txrocketmq.client.results import SendResult, SendStatus
 from txrocketmq.client.routes import PublishInfo
 from txrocketmq.codec.command import RemotingCommand
+from txrocketmq.codec.compress import compress_body, compression_type
 from txrocketmq.codec.headers import SendMessageResponseHeader
 from txrocketmq.errors import (
     BrokerError,
@@ -223,31 +223,32 @@ class Sending:
     def begin(self) -> None:
         """The permit is there; called by `SendPermits`."""
         self._held = True
-        sender = self._sender
+        sender, size = self._sender, self.size
         self._started_s = sender.clock.seconds()
-        offload = sender.offload
+        settings = sender.settings
+        if (
+            size >= LARGE_BODY_BYTES
+            and size >= settings.compress_msg_body_over_howmuch
+            and sender.offload is not None
+            and self.messages is None
+        ):
+            kind = compression_type(settings.compress_type)
+            body, level = self.message.body, settings.compress_level
+            self._wait_for(sender.offload(compress_body, body, kind, level), self._prepare)
+        else:
+            self._prepare(None)
+
+    def _prepare(self, packed: bytes | None) -> None:
+        sender = self._sender
+        now_ms = int(self._started_s * 1000)
         try:
             if self.messages is not None:
-                outgoing = prepare_batch(self.messages, sender.config, sender.now_ms())
-            elif (
-                offload is not None
-                and len(self.message.body) >= LARGE_BODY_BYTES
-                and self.size >= sender.settings.compress_msg_body_over_howmuch
-            ):
-                preparing = offload(
-                    prepare, self.message, sender.config, sender.settings, sender.now_ms()
-                )
-                self._wait_for(preparing, self._prepared)
-                return
+                outgoing = prepare_batch(self.messages, sender.config, now_ms)
             else:
-                now_ms = int(self._started_s * 1000)
-                outgoing = prepare(self.message, sender.config, sender.settings, now_ms)
+                outgoing = prepare(self.message, sender.config, sender.settings, now_ms, packed)
         except Exception as error:
             self._finish(error)
             return
-        self._prepared(outgoing)
-
-    def _prepared(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
         info = self._sender.routes.publish.get(outgoing.topic)
         if info is not None and info.queues:
