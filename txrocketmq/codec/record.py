@@ -39,32 +39,13 @@ from txrocketmq.model.properties import (
 )
 
 __all__ = [
-    "BATCH_ITEM_OVERHEAD_BYTES",
-    "BLANK_MAGIC",
-    "BLANK_RECORD_BYTES",
-    "MAGIC_V1",
-    "MAGIC_V2",
-    "MIN_RECORD_BYTES",
-    "RecordHead",
-    "batch_size",
-    "blank_record",
-    "create_uniq_id",
-    "decode_record",
-    "decode_records",
-    "encode_around",
-    "encode_batch",
-    "encode_batch_records",
-    "encode_record",
-    "find_property",
-    "format_properties",
-    "offset_message_id",
-    "parse_offset_message_id",
-    "parse_properties",
-    "peek_store_timestamp",
-    "record_size",
-    "scan_head",
-    "split_batch",
-]
+    "BATCH_ITEM_OVERHEAD_BYTES", "BLANK_MAGIC", "BLANK_RECORD_BYTES", "MAGIC_V1", "MAGIC_V2",
+    "MIN_RECORD_BYTES", "RecordHead", "batch_size", "blank_record", "create_uniq_id",
+    "decode_record", "decode_records", "encode_around", "encode_batch", "encode_batch_records",
+    "encode_record", "find_property", "format_properties", "offset_message_id",
+    "parse_offset_message_id", "parse_properties", "peek_store_timestamp", "record_size",
+    "scan_head", "split_batch",
+]  # fmt: skip
 
 Buffer = bytes | bytearray | memoryview
 
