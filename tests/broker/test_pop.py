@@ -55,6 +55,19 @@ def test_no_more_than_asked_for_and_the_rest_is_told(
     assert sorted(popped.bodies + one.bodies + two.bodies) == sorted(b"%d" % n for n in range(10))
 
 
+@pytest.mark.parametrize(("ascending", "order"), [(True, [3, 2, 1, 0]), (False, [0, 1, 2, 3])])
+def test_queues_of_a_priority_topic_are_popped_in_their_order(
+    broker: SmallBroker, consumer: PopConsumer, ascending: bool, order: list[int]
+) -> None:
+    broker.config.priority_order_asc = ascending
+    make_topic(broker, queues=4, attributes={"message.type": "PRIORITY"})
+    for _ in range(5):
+        for queue_id in range(4):
+            consumer.peer.send(queue_id=queue_id)
+        found = [consumer.pop(max_msg_nums=1).messages[0].queue_id for _ in range(4)]
+        assert found == order
+
+
 def test_binary_headers_have_room_for_a_part_of_the_code_only(
     broker: SmallBroker, consumer: PopConsumer
 ) -> None:

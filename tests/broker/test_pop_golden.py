@@ -112,7 +112,7 @@ class Player:
         )
         # The broker of the recording looked at the retry topic last.
         self.broker.config.pop_from_retry_probability = 0
-        service(self.broker).chance.randrange = lambda bound: 98  # type: ignore[assignment,method-assign]
+        service(self.broker).chance.randrange = lambda bound: 97  # type: ignore[assignment,method-assign]
         make_topic(self.broker, topic, queues=2)
         self.peer: Peer = self.broker.connect(47760, "127.0.0.1")
 

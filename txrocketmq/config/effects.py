@@ -111,6 +111,7 @@ AT_ONCE = frozenset(
         *("enablePopBufferMerge", "popCkStayBufferTime", "popCkStayBufferTimeOut"),
         *("popCkMaxBufferSize", "popCkOffsetMaxQueueSize", "enablePopBatchAck"),
         *("popFromRetryProbability", "retrieveMessageFromPopRetryTopicV1"),
+        *("popFromRetryProbabilityForPriority", "priorityOrderAsc"),
         *("initPopOffsetByCheckMsgInMem", "popResponseReturnActualRetryTopic"),
         *("enablePopMessageThreshold", "popInflightMessageThreshold"),
         *("serverLoadBalancerEnable", "defaultMessageRequestMode", "defaultPopShareQueueNum"),

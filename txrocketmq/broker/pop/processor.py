@@ -33,6 +33,7 @@ from txrocketmq.codec.record import encode_record
 from txrocketmq.errors import ResponseError
 from txrocketmq.interfaces import IMessageFilter
 from txrocketmq.model import properties as props
+from txrocketmq.model.attributes import MESSAGE_TYPE
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.message import MessageExt
 from txrocketmq.model.names import is_retry_topic, pop_retry_topics
@@ -47,6 +48,8 @@ LATE_MS = 500
 FROM_MIN = 0
 """``initMode``: a group without an offset begins at the queue's first message; else at its last."""
 MAX_INVISIBLE_MS = 2**60
+PRIORITY = "PRIORITY"
+"""The type of topics whose queues are priorities."""
 
 _STORE_IS_RIGHT = (
     GetMessageStatus.OFFSET_TOO_SMALL,
@@ -196,8 +199,16 @@ class PopProcessor:
             header, request.connection.remote_text, wanted, self._parts.now_ms(), revive_queue
         )
         pop.log_end = self._parts.store.max_physical_offset()
-        retry_first = chance < config.pop_from_retry_probability
+        is_by_priority = not header.order and topic.attributes.get(MESSAGE_TYPE) == PRIORITY
+        retry_first = chance < (
+            config.pop_from_retry_probability_for_priority
+            if is_by_priority
+            else config.pop_from_retry_probability
+        )
         retry = None if header.order else self._retry_topic(header, chance)
+        if is_by_priority:
+            # Always the same queue first: each queue is a priority.
+            chance = 0
         if retry is not None and retry_first:
             await self._pop_topic(pop, retry, chance, True)
         if header.queue_id < 0:
@@ -219,7 +230,8 @@ class PopProcessor:
 
     async def _pop_topic(self, pop: Pop, topic: TopicConfig, chance: int, is_retry: bool) -> None:
         queues = topic.read_queue_nums
-        for index in range(queues):
+        order = range(queues)
+        for index in reversed(order) if self._parts.config.priority_order_asc else order:
             await self._pop_queue(pop, topic.topic_name or "", (chance + index) % queues, is_retry)
 
     async def _pop_queue(self, pop: Pop, topic: str, queue_id: int, is_retry: bool) -> None:
