@@ -599,6 +599,17 @@ class TestSurroundings:
         assert seen[0][1].queue == queue(0)
         assert seen[3][1].status == "RECONSUME_LATER"
 
+    def test_what_is_consumed_is_traced_where_the_client_is_set_so(self) -> None:
+        world = ConsumerWorld(queues=1, trace_topic_enable=True)
+        world.put(b"x", properties={"UNIQ_KEY": "U1", "KEYS": "k"})
+        diary = Diary()
+        consumer = world.consumer(diary, client={"enable_trace": True})
+        world.until(lambda: bool(diary.seen))
+        world.wait(consumer.stop())
+        text = b"".join(message.body for message in world.messages("RMQ_SYS_TRACE_TOPIC"))
+        assert text.count(b"SubBefore") == text.count(b"SubAfter") == 1
+        assert b"U1" in text
+
     def test_names_have_their_name_space_on_the_wire_alone(self) -> None:
         world = ConsumerWorld(topic="ns%TopicTest", queues=1)
         world.put(b"x", topic="ns%TopicTest")

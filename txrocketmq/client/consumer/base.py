@@ -28,6 +28,8 @@ from txrocketmq.client.consumer.offsets import LocalOffsetStore, RemoteOffsetSto
 from txrocketmq.client.consumer.parts import Calm, OffsetStore
 from txrocketmq.client.instance import ClientInstance, shared_instance
 from txrocketmq.client.interfaces import IConsumerRole
+from txrocketmq.client.producer.producer import CONSUME, Tracing
+from txrocketmq.client.trace import ConsumeTraceHook
 from txrocketmq.codec.bodies.admin import ConsumeMessageDirectlyResult
 from txrocketmq.codec.bodies.clients import ConsumerRunningInfo
 from txrocketmq.errors import MQClientError, ResponseError
@@ -93,6 +95,9 @@ class ConsumerService(Service):
         self.group = config.with_namespace(group)
         check_group(self.group)
         settings.check()
+        # A list of its own: the hook of traces is added to it, not to the caller's.
+        self._hooks = list(settings.consume_hooks)
+        settings.consume_hooks = self._hooks
         self._settings = settings
         self.instance = instance
         self.clock = instance.clock
@@ -103,6 +108,7 @@ class ConsumerService(Service):
         self.calm = Calm(self.clock)
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.offsets: OffsetStore = self._make_offsets()
+        self._tracing: Tracing | None = None
         self._state = "created"
         self._start_ms = 0
         self._stopped: list[Deferred[None]] = []
@@ -169,6 +175,7 @@ class ConsumerService(Service):
         self._state = "running"
         self._begin()
         try:
+            await self._begin_tracing()
             await self._look_up_routes()
             await self._check_expressions()
         except BaseException:
@@ -189,6 +196,8 @@ class ConsumerService(Service):
         if was_running:
             try:
                 await self._end()
+                if self._tracing is not None:
+                    await self._tracing.stop()
                 await self.instance.unregister_consumer(self.group)
             finally:
                 await self._end_pool()
@@ -197,6 +206,13 @@ class ConsumerService(Service):
         waiters, self._stopped = self._stopped, []
         for waiter in waiters:
             waiter.callback(None)
+
+    async def _begin_tracing(self) -> None:
+        """Have what is consumed told to the trace topic, where the client is set so."""
+        if self.config.enable_trace:
+            self._tracing = Tracing(self._reactor, self.instance, self.group, CONSUME)
+            await self._tracing.start()
+            self._hooks.append(ConsumeTraceHook(self._tracing.dispatcher, self._version))
 
     def _begin(self) -> None:
         """The group is registered: begin timed work."""

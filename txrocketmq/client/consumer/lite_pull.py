@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -68,7 +69,7 @@ class LitePullConsumer(ConsumerService):
         pool: IBlockingPool | None = None,
         disk: IDisk | None = None,
     ) -> None:
-        self.settings = settings or PullConfig()
+        self.settings = attrs.evolve(settings or PullConfig())
         super().__init__(
             reactor, group, client, self.settings, namesrv_addr, instance, hooks, pool, disk
         )

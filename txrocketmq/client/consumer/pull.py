@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -56,7 +57,7 @@ class PullConsumer(ConsumerService):
         pool: IBlockingPool | None = None,
         disk: IDisk | None = None,
     ) -> None:
-        self.settings = settings or PullConfig()
+        self.settings = attrs.evolve(settings or PullConfig())
         super().__init__(
             reactor, group, client, self.settings, namesrv_addr, instance, hooks, pool, disk
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
@@ -94,7 +95,7 @@ class PushConsumer(ConsumerService):
         pool: IBlockingPool | None = None,
         disk: IDisk | None = None,
     ) -> None:
-        self.settings = settings or PushConfig()
+        self.settings = attrs.evolve(settings or PushConfig())
         super().__init__(
             reactor, group, client, self.settings, namesrv_addr, instance, hooks, pool, disk
         )
