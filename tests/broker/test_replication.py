@@ -458,6 +458,63 @@ def test_a_lost_master_is_left_and_followed_again_when_it_is_back(world: World) 
     assert replication.ha.follower.link is not None
 
 
+def come_back(world: World, **settings: Any) -> None:
+    """The master restarts; the name server and its slave are reached through the same client."""
+    reader = world.slave.connect(47_000)
+
+    def to_slave(asked: Asked) -> None:
+        command = asked.command
+        answer = reader.ask(command.code, None, command.body, ext_fields=command.ext_fields)
+        answer.opaque = command.opaque
+        asked.deferred.callback(answer)
+
+    world.client.behaviour[SLAVE] = to_slave
+    world.master.stop()
+    usual: dict[str, Any] = {"namesrv_addr": NAMES, "enable_slave_acting_master": True}
+    world.master = SmallBroker(
+        world.master.disk, world.clock, client=world.client, **{**usual, **settings}
+    )
+
+
+@pytest.mark.parametrize("mode", ["acting", "skipped", "plain"])
+def test_a_master_that_comes_back_takes_over_what_its_slave_knows(world: World, mode: str) -> None:
+    make_things(world)
+    slave = world.start_slave()
+    slave.core.offsets.commit("Consumers", "Made", 0, 7, "")
+    slave.core.delays.offsets.put(3, 99)
+    world.group_is({1: SLAVE})
+    come_back(
+        world,
+        skip_pre_online=mode == "skipped",
+        enable_slave_acting_master=mode != "plain",
+    )
+    is_taken = mode == "acting"
+    core = world.master.core
+    assert core.offsets.query("Consumers", "Made", 0) == (7 if is_taken else 5)
+    assert core.delays.offsets.get(3) >= (99 if is_taken else 0)
+    asked = world.client.codes(SLAVE)
+    assert (RequestCode.EXCHANGE_BROKER_HA_INFO in asked) == is_taken
+    assert world.registrations[-1].broker_id == 0
+
+
+def test_older_offsets_are_not_taken_back(world: World) -> None:
+    make_things(world)
+    slave = world.start_slave()
+    slave.core.offsets.commit("Consumers", "Made", 0, 2, "")
+    world.master.core.offsets.data_version.next(1)
+    world.group_is({1: SLAVE})
+    come_back(world)
+    assert world.master.core.offsets.query("Consumers", "Made", 0) == 5
+
+
+def test_a_slave_that_does_not_answer_keeps_no_master_away(world: World) -> None:
+    world.start_slave()
+    world.group_is({1: SLAVE, 2: "192.0.2.55:10911"})
+    world.client.behaviour["192.0.2.55:10911"] = Asked.fail
+    come_back(world)
+    assert world.registrations[-1].broker_id == 0
+
+
 def notice(**fields: Any) -> NotifyMinBrokerIdChangeRequestHeader:
     return NotifyMinBrokerIdChangeRequestHeader(broker_name="broker-a", **fields)
 

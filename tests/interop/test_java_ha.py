@@ -193,6 +193,9 @@ class TestMatrix:
             compare_stores(group.master.store, group.slave.store)
             return
         wait_tables(group)
+        if group.master.provider == OURS:
+            shown = traffic.admin.command("haStatus", "-b", group.master.broker_address)
+            assert "#SlaveNum: 1" in shown["output"] or "true" in shown["output"], shown
         # More that nobody has consumed, then the master dies: consumers go on with the slave.
         later = 100
         with Producer(traffic.puppet, group.namesrv, traffic.consumers + "-q", **QUICK) as producer:

@@ -347,7 +347,6 @@ class BrokerCore:
             max(0.1, self.config.transaction_metric_flush_interval / 1000),
             self.transactions.open.save_if_changed,
         )
-        self.change_special_services(not self.replication.is_slave)
         for feature in self.features:
             feature.start()
         self._every(NOTICE_FLUSH_S, self._notices.flush)
@@ -359,6 +358,16 @@ class BrokerCore:
         ):
             self._every(span.period_s, sample)
         self._wait_for_midnight()
+        ready = self.replication.prepare_online()
+        if ready is None:
+            self._go_online()
+        else:
+            ready.addBoth(lambda ignored: self._go_online())
+
+    def _go_online(self) -> None:
+        if self._leaving is not None:
+            return
+        self.change_special_services(not self.replication.is_slave)
         self.registration.start()
 
     def leave(self) -> Deferred[None]:

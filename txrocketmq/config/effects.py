@@ -59,6 +59,7 @@ AT_START = frozenset(
         *("ackThreadPoolQueueCapacity", "reviveInterval"),
         # Replication.
         *("haMasterAddress", "brokerHeartbeatInterval", "syncBrokerMemberGroupPeriod"),
+        "skipPreOnline",
     }
 )
 """Keys that are read when the process starts."""

@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from txrocketmq.broker.feature import Feature
 from txrocketmq.broker.replication.divergence import DivergenceCheck
 from txrocketmq.broker.replication.membership import Membership
+from txrocketmq.broker.replication.preonline import PreOnline
 from txrocketmq.broker.replication.sync import SlaveSync
 from txrocketmq.broker.replication.tables import follow_tables
 from txrocketmq.broker.sweep import Sweep
@@ -106,6 +107,14 @@ class Replication(Feature):
         self.members.stop()
         self.sync.stop()
         self.ha.stop()
+
+    def prepare_online(self) -> Deferred[None] | None:
+        """What has to be done before the broker registers; None when that is nothing."""
+        config = self._core.config
+        if self.is_slave or config.skip_pre_online or not config.enable_slave_acting_master:
+            return None
+        going = Deferred.fromCoroutine(PreOnline(self._core).run())
+        return going.addErrback(lambda failure: self._log.failure("before going online", failure))
 
     def drain(self) -> Deferred[bool]:
         """Wait until the slaves that are in sync have everything, for three seconds at most; whether they have."""
