@@ -1,9 +1,11 @@
 """What does a send cost the client? CPU microseconds per message of a producer that keeps a number of sends in flight.
 
     python bench/client_send.py [--messages N] [--in-flight N] [--body BYTES] [--namesrv HOST:PORT] [--topic NAME] [--profile FILE]
+    python bench/client_send.py --beside-official
 
 Without ``--namesrv`` a forked server with plain sockets is name server and broker in one and answers with constants, so that the client
-is all that is measured; with it a real cluster is used. CPU is that of the client's process alone.
+is all that is measured; with it a real cluster is used. ``--beside-official`` starts the official broker 5.4.0, to which our producer and the
+official one send by turns (the first turn of the official one warms it up). CPU is that of the client's process alone.
 """
 
 from __future__ import annotations
@@ -14,22 +16,29 @@ import os
 import select
 import socket
 import struct
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from twisted.internet import reactor
-from twisted.internet.defer import Deferred
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
-from txrocketmq.client.producer.config import ProducerConfig
-from txrocketmq.client.producer.producer import Producer
-from txrocketmq.codec.bodies.wire import encode_body
-from txrocketmq.codec.command import RemotingCommand, decode_command
-from txrocketmq.codec.headers import SendMessageResponseHeader
-from txrocketmq.model.codes import RequestCode
-from txrocketmq.model.message import Message
-from txrocketmq.model.route import BrokerData, QueueData, TopicRouteData
+from twisted.internet import reactor  # noqa: E402
+from twisted.internet.defer import Deferred  # noqa: E402
+
+from txrocketmq.client.producer.config import ProducerConfig  # noqa: E402
+from txrocketmq.client.producer.producer import Producer  # noqa: E402
+from txrocketmq.codec.bodies.wire import encode_body  # noqa: E402
+from txrocketmq.codec.command import RemotingCommand, decode_command  # noqa: E402
+from txrocketmq.codec.headers import SendMessageResponseHeader  # noqa: E402
+from txrocketmq.model.codes import RequestCode  # noqa: E402
+from txrocketmq.model.message import Message  # noqa: E402
+from txrocketmq.model.route import BrokerData, QueueData, TopicRouteData  # noqa: E402
 
 WARM_UP_SHARE = 0.1
+TURNS = 3
 ANSWER = SendMessageResponseHeader(
     msg_id="7F000002000051AF000000000000E807",
     queue_id=1,
@@ -154,6 +163,44 @@ async def measure(options: argparse.Namespace, namesrv: str) -> None:
     await producer.stop()
 
 
+def beside_official(options: argparse.Namespace) -> None:
+    """Our producer and the official one, by turns, to the same official broker."""
+    from bench.pairs import cpu_seconds
+    from interop.harness.clients import Admin
+    from interop.harness.cluster import OfficialCluster
+    from interop.harness.jvm import JvmSlots
+    from interop.harness.puppet import Puppet
+
+    slots = JvmSlots()
+    flags = ("-XX:+UseSerialGC", "-Xmx1g", "-XX:MaxDirectMemorySize=512m")
+    count, topic = options.messages, options.topic
+    with OfficialCluster(slots, "5.4.0") as cluster:
+        java = Puppet(slots, "5.4.0", flags=flags)
+        try:
+            admin = Admin(java, cluster.namesrv)
+            admin.wait_broker(cluster.broker_name)
+            admin.create_topic(cluster.broker_address, topic)
+            admin.wait_route(topic)
+            java.call("load.open", name="load", group="official_producer", namesrv=cluster.namesrv)
+            load = {"mode": "async", "in_flight": options.in_flight, "size": options.body}
+            for turn in range(TURNS + 1):
+                before, began = cpu_seconds(java.pid), time.perf_counter()
+                java.call("load.send", name="load", topic=topic, count=count, **load)
+                cpu, wall = cpu_seconds(java.pid) - before, time.perf_counter() - began
+                print(
+                    f"official{' (warm-up)' if not turn else ''}: {cpu / count * 1e6:.1f} us CPU "
+                    f"each, {count / wall:,.0f} messages/s",
+                    flush=True,
+                )
+                command = [sys.executable, __file__, "--namesrv", cluster.namesrv]
+                command += ["--topic", topic, "--messages", str(count)]
+                command += ["--in-flight", str(options.in_flight), "--body", str(options.body)]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                print(f"ours: {done.stdout.strip()}", flush=True)
+        finally:
+            java.close()
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -163,7 +210,11 @@ def main() -> None:
     parser.add_argument("--namesrv", default="")
     parser.add_argument("--topic", default="BenchTopic")
     parser.add_argument("--profile", default="")
+    parser.add_argument("--beside-official", action="store_true")
     options = parser.parse_args()
+    if options.beside_official:
+        beside_official(options)
+        return
     namesrv, child = options.namesrv, 0
     if not namesrv:
         listener = socket.create_server(("127.0.0.1", 0))
