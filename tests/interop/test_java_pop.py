@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from real_server import RawLink
 
 from interop.harness import checks
 from interop.harness.cell import Cell
 from interop.harness.clients import PATIENCE_MS, Producer, Row
 from interop.harness.columns import by_tier
 from interop.harness.kinds import WatchedConsumer
+from txrocketmq.codec.command import RemotingCommand
+from txrocketmq.codec.headers import AckMessageRequestHeader, PopMessageRequestHeader
+from txrocketmq.model.codes import RequestCode, ResponseCode
 
 #: Only clients and servers of 5.x pop; official headers in binary have no room for the codes.
 COLUMNS = ("ours/5.4.0-json", "ours/5.4.0-rocketmq", "official-5.4.0/5.4.0-json")
@@ -179,3 +184,81 @@ def wait_for_both(one: WatchedConsumer, two: WatchedConsumer, count: int) -> lis
             break
         one.wait(10**9, 500)
     return rows
+
+
+class TestOrderedPop:
+    """Official push consumers do not pop in order; proxies do, with requests as these."""
+
+    def test_one_pop_at_a_time_and_again_from_the_first_on(self, cell: Cell) -> None:
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            cell.admin.create_topic(cell.cluster.broker_address, cell.topic, 1)
+            cell.admin.wait_route(cell.topic)
+            producer.send(cell.topic, cell.seed, 6, "queue", queue=0, size=SIZE)
+        host, _, port = cell.cluster.broker_address.rpartition(":")
+        with RawLink(host, int(port)) as link:
+            first = ordered_pop(link, cell, attempt_id="a-1")
+            assert offsets(first) == "0 0 0,1"
+            assert field(first, "orderCountInfo") == "0 0 0"
+            # The same attempt again at once, another one not.
+            assert offsets(ordered_pop(link, cell, attempt_id="a-2")) == ""
+            again = ordered_pop(link, cell, attempt_id="a-1")
+            assert offsets(again) == "0 0 0,1"
+            waiting = tell_pop(link, cell, attempt_id="a-2", poll_time=10_000)
+            for offset in (1, 0):
+                assert ordered_ack(link, cell, again, offset).code == 0
+            woken = link.answer(waiting)
+            assert offsets(woken) == "0 0 2,3"
+            # Only the first of the two is done: the other one comes when its time is over, before all behind it.
+            assert ordered_ack(link, cell, woken, 2).code == 0
+            late = ordered_pop(link, cell, attempt_id="a-3", poll_time=15_000)
+            assert offsets(late) == "0 0 3,4"
+            assert "0 qo0%3 1" in field(late, "orderCountInfo").split(";")
+            assert ordered_ack(link, cell, late, 5).code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def tell_pop(link: RawLink, cell: Cell, **fields: Any) -> int:
+    """Ask for two messages in order; the opaque."""
+    values: dict[str, Any] = {
+        "consumer_group": cell.group,
+        "topic": cell.topic,
+        "queue_id": 0,
+        "max_msg_nums": 2,
+        "invisible_time": 3_000,
+        "poll_time": 0,
+        "born_time": int(time.time() * 1000),
+        "init_mode": 0,
+        "exp_type": "TAG",
+        "exp": "*",
+        "order": True,
+        **fields,
+    }
+    return link.tell(RequestCode.POP_MESSAGE, PopMessageRequestHeader(**values))
+
+
+def ordered_pop(link: RawLink, cell: Cell, **fields: Any) -> RemotingCommand:
+    """Two messages in order, or nothing."""
+    return link.answer(tell_pop(link, cell, **fields))
+
+
+def ordered_ack(link: RawLink, cell: Cell, popped: RemotingCommand, offset: int) -> RemotingCommand:
+    """Acknowledge one of them."""
+    start = field(popped, "startOffsetInfo").split(" ")[2]
+    time_ms, broker = field(popped, "popTime"), cell.cluster.broker_name
+    header = AckMessageRequestHeader(
+        consumer_group=cell.group,
+        topic=cell.topic,
+        queue_id=0,
+        extra_info=f"{start} {time_ms} 3000 999 0 {broker} 0 {offset}",
+        offset=offset,
+    )
+    return link.ask(RequestCode.ACK_MESSAGE, header)
+
+
+def field(command: RemotingCommand, name: str) -> str:
+    """A field of an answer's header."""
+    return (command.ext_fields or {}).get(name, "")
+
+
+def offsets(command: RemotingCommand) -> str:
+    """Which messages a pop brought."""
+    return field(command, "msgOffsetInfo")
