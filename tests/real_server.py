@@ -130,6 +130,8 @@ class RealServer:
             keys |= {
                 "brokerName": "broker-a",
                 "brokerIP1": self.host,
+                # The one above the main port may be somebody else's by the next start.
+                "haListenPort": "0",
                 "storePathRootDir": str(store),
                 "storePathCommitLog": str(store / "commitlog"),
                 **SMALL_STORE,
