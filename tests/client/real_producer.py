@@ -3,7 +3,7 @@
     python real_producer.py NAMESRV TOPIC SEED COUNT MODE SIZE
 
 MODE: ``async`` (64 in flight), ``oneway``, ``batch``, ``ordered``, ``compressed``, ``transaction`` (each third committed, rolled back, left to the
-check, which commits), ``delay`` (level 1).
+check, which commits), ``delay`` (level 1), ``traced`` (as ``async``, traces go to the topic ``TRACE-`` and the topic's name).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ elif os.environ.get("CLIENT_REACTOR") == "select":
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import react
 
+from txrocketmq.client.config import ClientConfig
 from txrocketmq.client.producer.config import ProducerConfig
 from txrocketmq.client.producer.producer import Producer
 from txrocketmq.client.results import LocalTransactionState, SendResult
@@ -82,9 +83,12 @@ class Run:
         settings = ProducerConfig(compress_msg_body_over_howmuch=4096, compress_type="LZ4")
         if self.mode == "compressed":
             settings = ProducerConfig(compress_msg_body_over_howmuch=1, compress_type="ZLIB")
-        producer = Producer(
-            self._reactor, group, settings=settings, namesrv_addr=self.namesrv, check=self.check
+        client = ClientConfig(
+            namesrv_addr=self.namesrv,
+            enable_trace=self.mode == "traced",
+            trace_topic=f"TRACE-{self.topic}",
         )
+        producer = Producer(self._reactor, group, client, settings, check=self.check)
         async with producer:
             messages = [message(self.topic, self.seed, seq, self.size) for seq in range(self.count)]
             sent = await getattr(self, f"_{self.mode}")(producer, messages)
@@ -100,7 +104,7 @@ class Run:
         results = [first, *await gatherResults(sends, consumeErrors=True)]
         return [place(seq, result) for seq, result in enumerate(results)]
 
-    _compressed = _async
+    _compressed = _traced = _async
 
     async def _delay(self, producer: Producer, messages: list[Message]) -> list[Any]:
         for one in messages:

@@ -65,3 +65,15 @@ def test_transactions(cell: Cell) -> None:
     told, rows = consumed(cell, "transaction")
     assert told["checked"] == COUNT // 3
     assert sorted(row.seq for row in rows) == [n for n in range(COUNT) if n % 3 != 1]
+
+
+def test_official_tools_read_its_traces(cell: Cell) -> None:
+    told = produce(cell.namesrv, cell.topic, cell.seed, COUNT, "traced")
+    trace_topic = f"TRACE-{cell.topic}"
+    msg_id = told["sent"][7][5]
+    cell.admin.wait_key(trace_topic, msg_id)
+    words = ("queryMsgTraceById", "-i", msg_id, "-t", trace_topic)
+    shown = cell.admin.command(*words)["output"]
+    [row] = [line.split() for line in shown.splitlines() if line.startswith("Pub ")]
+    assert row[1] == f"pg-{cell.seed}"
+    assert row[-1] == "success"
