@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -189,3 +190,12 @@ class ConsumerWorld(ClientWorld):
 
 def queue(queue_id: int, topic: str = TOPIC, broker: str = "broker-2") -> MessageQueue:
     return MessageQueue(topic=topic, broker_name=broker, queue_id=queue_id)
+
+
+def set_mode(world: ConsumerWorld, mode: str = "POP", number: int = 2) -> None:
+    """As ``mqadmin setConsumeMode`` does."""
+    body = {"topic": TOPIC, "consumerGroup": "CG", "mode": mode, "popShareQueueNum": 8}
+    answer = world.ask(
+        number, RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps(body).encode()
+    )
+    assert answer.code == 0, answer.remark

@@ -3,7 +3,8 @@
     python real_producer.py NAMESRV TOPIC SEED COUNT MODE SIZE
 
 MODE: ``async`` (64 in flight), ``oneway``, ``batch``, ``ordered``, ``compressed``, ``transaction`` (each third committed, rolled back, left to the
-check, which commits), ``delay`` (level 1), ``traced`` (as ``async``, traces go to the topic ``TRACE-`` and the topic's name).
+check, which commits), ``delay`` (level 1), ``traced`` (as ``async``, traces go to the topic ``TRACE-`` and the topic's name), ``request`` (a consumer of
+ours replies; what it said).
 """
 
 from __future__ import annotations
@@ -28,9 +29,14 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import react
 
 from txrocketmq.client.config import ClientConfig
+from txrocketmq.client.consumer.config import PushConfig
+from txrocketmq.client.consumer.handlers import ConsumeConcurrentlyStatus
+from txrocketmq.client.consumer.push import PushConsumer
 from txrocketmq.client.producer.config import ProducerConfig
 from txrocketmq.client.producer.producer import Producer
+from txrocketmq.client.replies import create_reply
 from txrocketmq.client.results import LocalTransactionState, SendResult
+from txrocketmq.model.heartbeat import ConsumeFromWhere
 from txrocketmq.model.message import Message, MessageExt
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
@@ -105,6 +111,27 @@ class Run:
         return [place(seq, result) for seq, result in enumerate(results)]
 
     _compressed = _traced = _async
+
+    async def _request(self, producer: Producer, messages: list[Message]) -> list[Any]:
+        await producer.send(Message(self.topic, b"makes the topic"))
+
+        async def reply(asked: list[MessageExt], context: object) -> ConsumeConcurrentlyStatus:
+            for one in asked:
+                if one.body != b"makes the topic":
+                    await producer.send(create_reply(one, b"re: " + one.body))
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+        settings = PushConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        group = f"cg-{self.seed}"
+        consumer = PushConsumer(
+            self._reactor, group, self.topic, reply, settings=settings, namesrv_addr=self.namesrv
+        )
+        async with consumer:
+            asked = [producer.request(one, timeout_ms=20_000) for one in messages]
+            replies = await gatherResults(asked, consumeErrors=True)
+        return [
+            reply.body == b"re: " + one.body for one, reply in zip(messages, replies, strict=True)
+        ]
 
     async def _delay(self, producer: Producer, messages: list[Message]) -> list[Any]:
         for one in messages:

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from consumer_world import LATER, SUCCESS, TOPIC, ConsumerWorld, Diary, queue
+from consumer_world import LATER, SUCCESS, TOPIC, ConsumerWorld, Diary, queue, set_mode
 from received import received
 from twisted.internet.defer import Deferred
 
 from txrocketmq.client.consumer.pop import POP_DELAYS_S, PoppedOutcomes, Receipt
 from txrocketmq.errors import MQClientError
-from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.message import MessageExt
-
-
-def set_mode(world: ConsumerWorld, mode: str = "POP", number: int = 2) -> None:
-    """As ``mqadmin setConsumeMode`` does."""
-    body = {"topic": TOPIC, "consumerGroup": "CG", "mode": mode, "popShareQueueNum": 8}
-    answer = world.ask(
-        number, RequestCode.SET_MESSAGE_REQUEST_MODE, None, json.dumps(body).encode()
-    )
-    assert answer.code == 0, answer.remark
 
 
 def popping(world: ConsumerWorld, handler: Any, name: str = "a", **settings: Any) -> Any:

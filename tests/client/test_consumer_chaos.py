@@ -1,0 +1,199 @@
+"""Consumers in trouble: servers that come and go, connections cut in the middle, answers that refuse or never come, handlers that fail, members that
+join and leave. Every message is consumed, in order where that is asked for, and nothing is left behind. All choices come from the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+from client_world import NAME_SERVER
+from consumer_world import DONE, LATER, SUCCESS, SUSPEND, TOPIC, ConsumerWorld, set_mode
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionLost
+
+from txrocketmq.model.codes import RequestCode as R
+from txrocketmq.model.message import MessageExt
+from txrocketmq.remoting.dispatch import Reply
+
+ADDRESSES = ("192.0.2.2:10911", "192.0.2.3:10911", NAME_SERVER)
+TROUBLES = 40
+ODD = (
+    R.PULL_MESSAGE,
+    R.QUERY_CONSUMER_OFFSET,
+    R.UPDATE_CONSUMER_OFFSET,
+    R.GET_CONSUMER_LIST_BY_GROUP,
+    R.LOCK_BATCH_MQ,
+    R.CONSUMER_SEND_MSG_BACK,
+    R.HEART_BEAT,
+)
+
+
+class Chaos:
+    """Bad things, one at a time, until they are undone."""
+
+    def __init__(self, world: ConsumerWorld, chance: random.Random) -> None:
+        self._network = world.network
+        self._chance = chance
+        self._gone: dict[str, Any] = {}
+        self._plan: dict[int, list[str]] = defaultdict(list)
+        for broker in world.brokers.values():
+            table = broker.dispatcher._table
+            for code in map(int, ODD):
+                handler, *rest = table[code]
+                table[code] = (self._odd(code, handler), *rest)
+
+    def _odd(self, code: int, handler: Any) -> Any:
+        def serve(request: Any) -> Any:
+            plan = self._plan[code].pop() if self._plan[code] else ""
+            if plan == "refuse":
+                return Reply(self._chance.choice((1, 2, 215)), remark="chaos")
+            if plan == "silent":
+                return None
+            return handler(request)
+
+        return serve
+
+    def step(self) -> None:
+        chance, network = self._chance, self._network
+        kind = chance.choice(["kill", "cut", "refuse", "silent", "heal"])
+        if kind == "kill" and len(self._gone) < 2:
+            address = chance.choice([a for a in ADDRESSES if a not in self._gone])
+            self._gone[address] = network._factories[address]
+            network.kill(address)
+        elif kind == "cut":
+            for address in ADDRESSES:
+                for wire in network._wires.get(address, ()):
+                    if wire.is_up and chance.random() < 0.5:
+                        wire.cut(ConnectionLost())
+        elif kind == "heal":
+            self.heal()
+        else:
+            self._plan[int(chance.choice(ODD))] += [kind] * chance.randrange(1, 4)
+
+    def heal(self) -> None:
+        for address, factory in self._gone.items():
+            self._network.listen(address, factory)
+        self._gone.clear()
+        self._plan.clear()
+
+
+class Ledger:
+    """What handlers saw, however they answer."""
+
+    def __init__(self, world: ConsumerWorld, chance: random.Random, orderly: bool) -> None:
+        self._clock = world.clock
+        self._chance = chance
+        self._orderly = orderly
+        self.is_calm = False
+        self.seen: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+        self.processed: Counter[bytes] = Counter()
+        self.running: Counter[tuple[str, int]] = Counter()
+        self.overlaps = 0
+
+    def __call__(self, messages: list[MessageExt], context: Any) -> Any:
+        place = (context.queue.broker_name, context.queue.queue_id)
+        is_topic = context.queue.topic == TOPIC
+        if self._orderly and is_topic:
+            self.overlaps += bool(self.running[place])
+            self.running[place] += 1
+        fate = 1.0 if self.is_calm else self._chance.random()
+        if fate < 0.05:
+            self._end(place, is_topic)
+            raise ValueError("chaos")
+        if fate < 0.1:
+            self._end(place, is_topic)
+            return SUSPEND if self._orderly else LATER
+        if fate < 0.4:
+            later: Deferred[Any] = Deferred()
+
+            def answer() -> None:
+                if not later.called:
+                    later.callback(self._good(messages, place, is_topic))
+
+            self._clock.callLater(self._chance.random(), answer)
+            return later
+        return self._good(messages, place, is_topic)
+
+    def _good(self, messages: list[MessageExt], place: tuple[str, int], is_topic: bool) -> Any:
+        self._end(place, is_topic)
+        for message in messages:
+            self.processed[message.body] += 1
+            if is_topic:
+                self.seen[place].append(message.body)
+        return DONE if self._orderly else SUCCESS
+
+    def _end(self, place: tuple[str, int], is_topic: bool) -> None:
+        if self._orderly and is_topic:
+            self.running[place] -= 1
+
+
+@pytest.mark.parametrize("kind", ["concurrent", "orderly", "pop"])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_message_is_consumed_and_nothing_is_left_behind(kind: str, seed: int) -> None:
+    chance = random.Random(seed)
+    world = ConsumerWorld(brokers=2, queues=2)
+    if kind == "pop":
+        for number in world.brokers:
+            set_mode(world, number=number)
+    ledger = Ledger(world, chance, kind == "orderly")
+    settings = {
+        "orderly": kind == "orderly",
+        "client_rebalance": kind != "pop",
+        "suspend_current_queue_time_millis": 50,
+        "pop_invisible_time": 10_000,
+    }
+    names = iter("abcdefghijklmnopqrstuvwxyz" * 4)
+
+    def joined() -> Any:
+        return world.consumer(ledger, client={"instance_name": next(names)}, **settings)
+
+    members = [joined(), joined()]
+    world.network.run(2)
+    before = len(world.clock.getDelayedCalls())
+    chaos = Chaos(world, chance)
+    sent: list[bytes] = []
+    for _ in range(TROUBLES):
+        chaos.step()
+        if chance.random() < 0.15 and len(members) > 1:
+            leaving = members.pop(chance.randrange(len(members)))
+            leaving.stop().addErrback(lambda failure: None)
+        elif chance.random() < 0.15 and len(members) < 4:
+            member = world.consumer(
+                ledger, client={"instance_name": next(names)}, start=False, **settings
+            )
+            member.start().addErrback(lambda failure: None)
+            members.append(member)
+        for number in world.brokers:
+            address = f"192.0.2.{number}:10911"
+            if address in world.network._factories:
+                for queue_id in range(2):
+                    body = b"%d" % len(sent)
+                    peer = world.brokers[number].connect(50_000 + len(sent))
+                    peer.send(TOPIC, body, queue_id=queue_id)
+                    peer.close()
+                    sent.append(body)
+        world.network.run(chance.choice((0.05, 0.5, 2.0)))
+    chaos.heal()
+    ledger.is_calm = True
+    world.until(lambda: set(sent) <= set(ledger.processed), 300)
+    world.network.run(3)
+    assert ledger.overlaps == 0
+    if kind == "orderly":
+        for bodies in ledger.seen.values():
+            numbers = [int(body) for body in dict.fromkeys(bodies)]
+            assert numbers == sorted(numbers)
+    for member in members:
+        world.wait(member.stop())
+        assert member.running_handlers == 0
+        assert len(member.instance.remoting.group.connections) == 0
+    world.network.run(1)
+    if kind != "pop":
+        for number in world.brokers:
+            ends = [
+                world.brokers[number].store.max_offset(TOPIC, queue_id) for queue_id in range(2)
+            ]
+            assert world.offsets(queues=2, number=number) == ends
+    assert len(world.clock.getDelayedCalls()) <= before
