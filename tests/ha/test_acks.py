@@ -93,6 +93,12 @@ def test_a_slave_that_is_too_far_behind_is_none(pair: Pair) -> None:
     assert outcome(result) is OK
 
 
+def test_a_slave_that_has_not_reported_yet_is_none(pair: Pair) -> None:
+    master = sync_master(pair)
+    assert master.ha.slave_connected("192.0.2.9:1", lambda data: None, lambda reason: None)
+    assert outcome(master.put()) is PutMessageStatus.SLAVE_NOT_AVAILABLE
+
+
 def test_a_slave_that_is_silent_costs_slave_timeout(pair: Pair) -> None:
     master = sync_master(pair, slave_timeout=500)
     pair.slave(master)

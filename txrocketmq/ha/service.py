@@ -227,9 +227,8 @@ class HaService:
         return 1 + sum(link.is_in_sync(end) for link in self.links)
 
     def is_slave_ok(self, end_offset: int) -> bool:
-        """Whether a slave is there and some slave follows closely enough."""
-        gap = end_offset - self.pushed_offset
-        return bool(self.links) and gap < self._config.ha_max_gap_not_in_sync
+        """Whether some slave follows closely enough; one that has not reported yet does not."""
+        return any(link.is_in_sync(end_offset) for link in self.links)
 
     # ------------------------------------------------------------------ status
 
