@@ -63,6 +63,7 @@ MAX_TOPIC_BYTES_V1 = 127
 MAX_TOPIC_BYTES = 32767
 
 _V6_FLAGS = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG
+_NO_V6_FLAGS = ~_V6_FLAGS
 _START = Struct(">ii")
 _SHORT = Struct(">h")
 _INT = Struct(">i")
@@ -146,10 +147,13 @@ def encode_record(
     properties_size = len(properties)
     if properties_size > MAX_PROPERTIES_BYTES:
         raise RecordError(f"properties of {properties_size} bytes, at most {MAX_PROPERTIES_BYTES}")
-    host_flags = (BORN_HOST_V6_FLAG if len(born_host) != 8 else 0) | (
-        STORE_HOST_V6_FLAG if len(store_host) != 8 else 0
-    )
-    head = _HEADS[host_flags]
+    if len(born_host) + len(store_host) == 16:
+        host_flags, head = 0, _HEAD_V4
+    else:
+        host_flags = (BORN_HOST_V6_FLAG if len(born_host) != 8 else 0) | (
+            STORE_HOST_V6_FLAG if len(store_host) != 8 else 0
+        )
+        head = _HEADS[host_flags]
     body_size = len(body)
     return b"".join(
         (
@@ -161,7 +165,7 @@ def encode_record(
                 record.flag,
                 queue_offset,
                 physical_offset,
-                record.sys_flag & ~_V6_FLAGS | host_flags,
+                record.sys_flag & _NO_V6_FLAGS | host_flags,
                 record.born_timestamp,
                 born_host,
                 store_timestamp,
