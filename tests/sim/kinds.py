@@ -147,11 +147,9 @@ class KindsWorld(World):
         tag = self.rng.choice(TAGS[1:])
         wanted = [sent for sent in messages if f"TAGS\x01{tag}".encode() in sent.properties]
         found = self._read(*key, len(messages), TagsFilter([tags_code(tag)]))
-        require(
-            [message.physical_offset for message in found]
-            == [sent.physical_offset for sent in wanted],
-            f"{key}: {tag} finds {len(wanted)}",
-        )
+        # Where a power failure took a unit of the extension the message passes: clients filter too.
+        missing = {sent.physical_offset for sent in wanted} - {m.physical_offset for m in found}
+        require(not missing, f"{key}: {tag} does not find {missing}")
 
     def _read(self, topic: str, queue_id: int, end: int, wanted: Any = None) -> list[Any]:
         found: list[Any] = []

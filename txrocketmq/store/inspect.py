@@ -48,9 +48,11 @@ from txrocketmq.codec.storefiles import (
 )
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import RecordError, StoreError
+from txrocketmq.model.names import is_lmq
 from txrocketmq.store.checkpoint import RECOVERY_REWIND_MS
 from txrocketmq.store.damage import record_fault
 from txrocketmq.store.logdirs import split_paths
+from txrocketmq.store.queuetable import EXTENSION_KIND
 
 _MAGIC_HEAD = struct.pack(">i", MAGIC_V1)[:3]
 _FLOCK = struct.Struct("hhqqi4x")
@@ -479,6 +481,12 @@ class StoreDirectory:
                 config.mapper_file_size_batch_consume_queue = queue.file_bytes
             elif queue.file_bytes:
                 config.mapped_file_size_consume_queue = queue.file_bytes
+            if is_lmq(queue.topic):
+                config.enable_lmq = config.enable_multi_dispatch = True
+        for path in self.root.glob(f"{EXTENSION_KIND}/*/*/*"):
+            config.enable_consume_queue_ext = True
+            config.mapped_file_size_consume_queue_ext = path.stat().st_size
+            break
         for path in self.index_paths():
             try:
                 view = IndexFileView(path)

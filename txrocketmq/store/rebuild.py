@@ -28,10 +28,11 @@ from txrocketmq.interfaces import IBlockingPool
 from txrocketmq.model.flags import TRANSACTION_ROLLBACK_TYPE
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageExt, MessageRecord
+from txrocketmq.model.names import is_lmq
 from txrocketmq.store.disk import RealDisk
 from txrocketmq.store.inspect import LogFault, LogRecord, QueueFiles, StoreDirectory
 from txrocketmq.store.message_store import MessageStore
-from txrocketmq.store.queuetable import AnyQueue
+from txrocketmq.store.queuetable import KINDS, AnyQueue
 from txrocketmq.store.results import PutMessageResult
 
 CUT, SKIP = "cut", "skip"
@@ -39,8 +40,7 @@ CUT, SKIP = "cut", "skip"
 FILLER_TOPIC = "X"
 """Topic of the record that bridges damage. It is marked as rolled back, so it enters neither queues nor index."""
 
-_DERIVED = ("consumequeue", "batchconsumequeue", "index", "checkpoint")
-_LMQ = "%LMQ%"
+_DERIVED = (*KINDS, "index", "checkpoint")
 _FLUSH_EVERY = 100_000
 
 
@@ -119,8 +119,6 @@ def repair(
         disk.sync_all(str(root))
     finally:
         lock.release()
-    if any(topic.startswith(_LMQ) for topic in had_queues):
-        say(f"queues of {_LMQ} topics are not derived: their old files are in {aside}")
     if kept:
         say(f"kept {kept} queues whose messages the log does not hold any more")
     opened = open_store(config)
@@ -128,7 +126,11 @@ def repair(
     if known is not None:
         # As before: only the log remembers them.
         opened.queue_table.delete_topics(
-            {topic for topic in opened.queue_table.topics() if topic not in known | had_queues}
+            {
+                topic
+                for topic in opened.queue_table.topics()
+                if topic not in known | had_queues and not is_lmq(topic)
+            }
         )
     say(
         f"derived {sum(map(_has_messages, opened.queue_table.queues.values()))} queues and {len(opened.index.files)} index files; "

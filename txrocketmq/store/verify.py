@@ -23,9 +23,11 @@ from txrocketmq.codec.storefiles import (
     CQ_UNIT,
     CQ_UNIT_BYTES,
 )
+from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model import properties as props
 from txrocketmq.model.flags import BORN_HOST_V6_FLAG, INNER_BATCH_FLAG, STORE_HOST_V6_FLAG
 from txrocketmq.model.javahash import tags_code
+from txrocketmq.model.names import LMQ_QUEUE_ID, is_lmq
 from txrocketmq.model.properties import parse_properties
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC
 from txrocketmq.store.inspect import (
@@ -34,6 +36,7 @@ from txrocketmq.store.inspect import (
     QueueFiles,
     StoreDirectory,
 )
+from txrocketmq.store.lightqueues import places
 from txrocketmq.store.reput import NOT_IN_QUEUE
 from txrocketmq.store.verifyindex import IndexVerifier
 
@@ -41,7 +44,7 @@ from txrocketmq.store.verifyindex import IndexVerifier
 _EXTENSION_LIMIT = -(1 << 31)
 _UNUSUAL = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG | NOT_IN_QUEUE | INNER_BATCH_FLAG
 _PROGRESS_BYTES = 64 * 1024 * 1024
-_LMQ = "%LMQ%"
+_LIGHT_OFFSETS = props.INNER_MULTI_QUEUE_OFFSET.encode()
 
 BESIDE_BYTES = 64 * 1024 * 1024
 """A shorter log is not worth a second process."""
@@ -79,6 +82,8 @@ class Verifier:
         self._missing: dict[tuple[bytes, int], list[int]] = {}
         self._codes: dict[bytes, int] = {}
         self._newest_ms = 0
+        # The keys under which light queues are derived; None where there are none.
+        self._light: MessageStoreConfig | None = None
         self.faults = 0
         self.records = 0
         self.units = 0
@@ -94,6 +99,8 @@ class Verifier:
         """Verify everything; how many faults there are."""
         beside = self._begin_beside() if self._with_index else None
         for queue in self._store.queues():
+            if is_lmq(queue.topic) and self._light is None:
+                self._light = MessageStoreConfig(enable_lmq=True, enable_multi_dispatch=True)
             key = (queue.topic.encode(), queue.queue_id)
             self._queues[key] = queue
             self.units += queue.unit_count
@@ -173,7 +180,7 @@ class Verifier:
         unpack, pack, crc, view = _HEAD.unpack_from, CQ_UNIT.pack, crc32, memoryview(buffer)
         queues, matched, codes = self._queues, self._matched, self._codes
         records, timestamp = 0, self._newest_ms
-        schedule = SCHEDULE_TOPIC.encode()
+        schedule, has_light = SCHEDULE_TOPIC.encode(), self._light is not None
         while position + 91 <= size_of_file and position < last:
             (
                 total, magic, body_crc, queue_id, _, index, offset, flags, stored, body_size,
@@ -220,6 +227,8 @@ class Verifier:
                 break
             if text[-SEAL_BYTES:].startswith(SEAL_HEAD) and seal_fault(view[position:end], False):
                 break
+            if has_light and _LIGHT_OFFSETS in text:
+                break
             matched[key] = matched.get(key, 0) + 1
             records += 1
             timestamp = stored
@@ -246,6 +255,8 @@ class Verifier:
             self.fault(f"log: the record at {record.offset}: {fault}")
         if not head.sys_flag & NOT_IN_QUEUE:
             self._check_unit(record.offset, head, (topic, head.queue_id))
+            if self._light is not None and _LIGHT_OFFSETS in head.properties:
+                self._check_light(record.offset, head, self._light)
 
     def _check_unit(self, offset: int, head: RecordHead, key: tuple[bytes, int]) -> None:
         queue = self._queues.get(key)
@@ -284,6 +295,34 @@ class Verifier:
                 f"the record at {offset} has {wanted}"
             )
         self._matched[key] = self._matched.get(key, 0) + 1
+
+    def _check_light(self, offset: int, head: RecordHead, config: MessageStoreConfig) -> None:
+        """Check the places that a record has in light queues."""
+        for name, index in places(config, head.topic, parse_properties(head.properties)):
+            key = (name.encode(), LMQ_QUEUE_ID)
+            queue = self._queues.get(key)
+            place = -1 if queue is None else (index - queue.first_index) * CQ_UNIT_BYTES
+            data = b"" if queue is None or place < 0 else queue.bring(place)
+            if len(data) < CQ_UNIT_BYTES:
+                self._missing.setdefault(key, []).append(offset)
+                continue
+            at, size, _ = CQ_UNIT.unpack(data)
+            if at > offset and self._has_place(at, config, name, index):
+                # The queue was deleted and begun anew: the later message has the place.
+                continue
+            if (at, size) != (offset, head.total_size):
+                self.fault(
+                    f"light queue {name}: unit {index} says {size} bytes at {at}, "
+                    f"the record has {head.total_size} at {offset}"
+                )
+            self._matched[key] = self._matched.get(key, 0) + 1
+
+    def _has_place(self, offset: int, config: MessageStoreConfig, name: str, index: int) -> bool:
+        other = self._store.look(offset)
+        if not isinstance(other, LogRecord):
+            return False
+        found = parse_properties(other.head.properties)
+        return (name, index) in places(config, other.head.topic, found)
 
     def _is_message(self, offset: int, head: RecordHead) -> bool:
         other = self._store.look(offset)
@@ -334,7 +373,7 @@ class Verifier:
         if head.total_size != size:
             # Said with the record, where it belongs to this queue.
             return f"where a record of {head.total_size} bytes is"
-        if queue.is_batch or queue.topic.startswith(_LMQ):
+        if queue.is_batch or is_lmq(queue.topic):
             return None
         if (head.topic, head.queue_id, head.queue_offset) != (queue.topic, queue.queue_id, number):
             return f"where message {head.queue_offset} of {head.topic}-{head.queue_id} is"
