@@ -142,11 +142,12 @@ class TestPop:
                 rows = wait_again(popping, failed)
         checks.nothing_is_lost(rows, range(2 * count))
         checks.bodies_are_whole(rows, cell.seed, SIZE)
-        checks.nothing_is_lost([row for row in rows if row.reconsumed], failed)
+        # Others come again, too, whose acknowledgement the broker did not get any more.
+        assert failed <= {row.seq for row in rows if row.reconsumed}
         if how == "SIGTERM" and cell.column.servers == "ours":
-            # Only what was not acknowledged when the broker went may come twice.
+            # Only what a client holds at once, and had not acknowledged when the broker went, may come twice.
             twice = Counter(row.seq for row in rows if row.seq not in failed)
-            assert sum(times - 1 for times in twice.values()) <= 64
+            assert sum(times - 1 for times in twice.values()) <= 128
 
     @pytest.mark.short_columns(COLUMNS[0])
     def test_a_group_goes_over_to_popping_and_back(self, cell: Cell) -> None:
