@@ -78,6 +78,15 @@ class ReplicaGroup:
         """The name server, as clients take it."""
         return self._names.namesrv
 
+    def start_name_server(self) -> None:
+        """For a group that is started by hand."""
+        self._names.start_name_server(0)
+
+    def close(self) -> None:
+        """End what was started by hand, and delete all files."""
+        for part in (self.slave, self.master, self._names):
+            part.close()
+
     def stop_both(self) -> None:
         """In good order, the slave last."""
         for broker in (self.master, self.slave):
