@@ -328,7 +328,7 @@ def test_a_store_of_an_official_broker_is_gone_on_with() -> None:
         clock,
         broker_cluster_name="GoldenCluster",
         message_delay_level=LEVELS,
-        **GOLDEN_SIZES,
+        **{**GOLDEN_SIZES, "mapped_file_size_timer_log": 1024 * 1024},
     )
     consumer = PopConsumer(broker, again.properties["ORIGIN_GROUP"])
     # Time for a revival that should not be: what came again before does not once more.
