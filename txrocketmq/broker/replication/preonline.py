@@ -83,10 +83,12 @@ class PreOnline:
             ConsumerOffsetSerializeWrapper,
             await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET),
         )
-        if not core.offsets.data_version.is_newer_than(offsets.data_version):
+        version = offsets.data_version
+        if version is not None and not core.offsets.data_version.is_newer_than(version):
             self.log.info("took back the offsets of consumers from {address}", address=address)
             core.offsets.take_over(offsets)
-        if not core.delays.offsets.data_version.is_newer_than(delays.data_version):
+        version = delays.data_version
+        if version is not None and not core.delays.offsets.data_version.is_newer_than(version):
             core.delays.offsets.take_over(delays)
 
     async def _ask(self, address: str, code: RequestCode, header: object = None) -> bytes:
