@@ -192,7 +192,8 @@ class MessagePutter:
         except RecordError as error:
             self.log.info("a batch for {topic} is refused: {error}", topic=topic, error=error)
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
-        if any(name in record.body for name in _OWN_NAMES):
+        texts = b"".join([text for _, _, text in items])
+        if any(name in texts for name in _OWN_NAMES):
             items = [(flag, body, _without_own(text)) for flag, body, text in items]
         first = queue.next_index if queue is not None else 0
         result = self._commit_log.append_batch(record, items, first)
