@@ -9,7 +9,7 @@ commit log in bytes, a *logical offset* counts entries of one consume queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zope.interface import Attribute, Interface
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from txrocketmq.model.message import MessageExt, MessageRecord
     from txrocketmq.model.replication import Replicated
     from txrocketmq.store.results import GetMessageResult, PutMessageResult, QueryMessageResult
+    from txrocketmq.store.timer.timer_store import TimerStore
 
 # --------------------------------------------------------------------------- remoting
 
@@ -384,6 +385,15 @@ class IStoreUpkeep(Interface):
         """As `queue_units`, each with its logical offset before it and the number of its messages behind; begins at the
         queue's first entry when ``index`` is before it, empty beyond the end and for an unknown queue. A Deferred where the
         device has to be asked."""
+
+    def read_records(
+        places: Sequence[tuple[int, int]],
+    ) -> list[bytes | None] | Deferred[list[bytes | None]]:
+        """The records at physical offsets, each with its size; None for one that is not there. A Deferred where the device has to
+        be asked."""
+
+    def timer_store(now_ms: Callable[[], int]) -> TimerStore:
+        """What keeps timed messages, not loaded yet; for one user."""
 
     def clean_expired_queues() -> int:
         """Forget queues whose messages are all gone from the log, with their files; how many there were."""

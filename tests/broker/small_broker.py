@@ -190,6 +190,7 @@ class SmallBroker:
             mapped_file_size_consume_queue=20 * 1000,
             max_hash_slot_num=100,
             max_index_num=400,
+            mapped_file_size_timer_log=52 * 1000 + 16,
         )
         for name, value in settings.items():
             owner = self.config if hasattr(self.config, name) else self.store_config

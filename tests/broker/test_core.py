@@ -47,7 +47,6 @@ def test_pulls_are_not_for_the_second_listener() -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (RequestCode.RECALL_MESSAGE, "messages with a delivery time come with"),
         (RequestCode.GET_ROUTEINFO_BY_TOPIC, "a request for name servers"),
         (99_999, " request type 99999 not supported"),
     ],

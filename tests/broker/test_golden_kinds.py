@@ -45,6 +45,7 @@ GOLDEN_SIZES = {
     "mapper_file_size_batch_consume_queue": 4600,
     "max_hash_slot_num": 500,
     "max_index_num": 1000,
+    "mapped_file_size_timer_log": 1024 * 1024,
 }
 
 

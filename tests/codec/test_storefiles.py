@@ -17,6 +17,11 @@ PAIRS = [
     (layouts.INDEX_SLOT, storefiles.INDEX_SLOT),
     (layouts.INDEX_ENTRY, storefiles.INDEX_ENTRY),
     (layouts.STORE_CHECKPOINT, storefiles.CHECKPOINT),
+    (layouts.TIMER_LOG_UNIT, storefiles.TIMER_UNIT),
+    (layouts.TIMER_LOG_END, storefiles.TIMER_END),
+    (layouts.TIMER_SLOT, storefiles.TIMER_SLOT),
+    (layouts.TIMER_CHECKPOINT, storefiles.TIMER_CHECKPOINT),
+    (layouts.TIMER_CHECKPOINT_OURS, storefiles.TIMER_CHECKPOINT_OURS),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Where is a message put that may have to wait: in its topic, or in the topic of the delay levels?
+"""Where is a message put that may have to wait: in its topic, in that of the delay levels, or in that of the timer?
 
 Stands for ``HookUtils.handleScheduleMessage``, the hook before every put of official brokers. Ordinary sends need no look and go to the
 store directly; whoever puts a message that may ask for a delay (a special send, a message sent back, a committed transaction) goes
@@ -11,6 +11,7 @@ import msgspec
 from twisted.internet.defer import Deferred
 
 from txrocketmq.broker.delay.levels import DelayLevels, delay_level
+from txrocketmq.broker.timer.times import TIMER_PROPERTIES, TimerPlaces, is_timed
 from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model import properties as props
 from txrocketmq.model.flags import (
@@ -25,14 +26,17 @@ from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
 PutOutcome = PutMessageResult | Deferred[PutMessageResult]
 
-TIMER_PROPERTIES = (props.TIMER_DELIVER_MS, props.TIMER_DELAY_MS, props.TIMER_DELAY_SEC)
 _CAN_WAIT = (TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE)
 
 
 class Intake:
-    """Puts messages of any kind."""
+    """Puts messages of any kind.
+
+    :ivar timers: places messages that ask for a time; None: nobody does.
+    """
 
     def __init__(self, store: IMessageStore, levels: DelayLevels) -> None:
+        self.timers: TimerPlaces | None = None
         self._store = store
         self._levels = levels
 
@@ -56,9 +60,11 @@ class Intake:
             return PutMessageStatus.MESSAGE_ILLEGAL
         if level > 0:
             return self._delayed(record, found, min(level, self._levels.highest))
-        if any(name in found for name in TIMER_PROPERTIES):
+        if not is_timed(record.topic, found):
+            return record
+        if self.timers is None:
             return PutMessageStatus.WHEEL_TIMER_NOT_ENABLE
-        return record
+        return self.timers.place(record, found)
 
     def _delayed(
         self, record: MessageRecord, found: dict[str, str], level: int

@@ -55,6 +55,13 @@ _OPERATIONS_OF_CLIENTS = (
         Lane.SEND,
     ),
     _row(
+        R.RECALL_MESSAGE,
+        h.RecallMessageRequestHeader,
+        h.RecallMessageResponseHeader,
+        "timer.recall_message",
+        Lane.SEND,
+    ),
+    _row(
         R.END_TRANSACTION,
         h.EndTransactionRequestHeader,
         h.EndTransactionResponseHeader,
@@ -297,6 +304,9 @@ _ADMINISTRATION = (
     (R.GET_ALL_CONSUMER_OFFSET, None, None, "positions.get_all_offsets"),
     (R.INVOKE_BROKER_TO_RESET_OFFSET, h.ResetOffsetRequestHeader, None, "positions.reset_offset"),
     (R.GET_ALL_DELAY_OFFSET, None, None, "delay.get_all_offsets"),
+    (R.GET_TIMER_CHECK_POINT, None, None, "timer.get_check_point"),
+    (R.GET_TIMER_METRICS, None, None, "timer.get_metrics"),
+    (R.SWITCH_TIMER_ENGINE, None, None, "timer.switch_engine"),
     (R.CLONE_GROUP_OFFSET, h.CloneGroupOffsetRequestHeader, None, "positions.clone_offsets"),
     (R.QUERY_CORRECTION_OFFSET, h.QueryCorrectionOffsetHeader, None, "positions.query_correction"),
     # Configuration and store.

@@ -96,7 +96,7 @@ def _store(core: BrokerCore) -> dict[str, str]:
 
 
 def _timer() -> dict[str, str]:
-    """What the timer wheel has to do: nothing, since timed messages are not served."""
+    """What the timer wheel has to do when it is not enabled: nothing."""
     return {
         "timerReadBehind": "0",
         "timerOffsetBehind": "0",

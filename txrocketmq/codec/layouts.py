@@ -194,3 +194,54 @@ STORE_CHECKPOINT: Construct = Struct(
     "confirm_physical_offset" / Int64sb,
 )
 """The used part of the 4096-byte checkpoint file (official ``StoreCheckpoint``); the last two are 5.x only."""
+
+# --------------------------------------------------------------------------- timed messages
+
+TIMER_LOG_UNIT: Construct = Struct(
+    "size" / Int32sb,
+    "previous_position" / Int64sb,
+    "magic" / Int32sb,
+    "write_time" / Int64sb,
+    "delay_ms" / Int32sb,
+    "physical_offset" / Int64sb,
+    "record_size" / Int32sb,
+    "topic_hash" / Int32sb,
+    "reserved" / Int64sb,
+)
+"""One waiting message in the timer log (official ``TimerLog``); the units of a slot are chained backwards."""
+
+TIMER_LOG_END: Construct = Struct(
+    "size" / Int32sb,
+    "zero" / Int64sb,
+    "magic" / Int32sb,
+)
+"""Stands in a file of the timer log where the next unit is in the next file."""
+
+TIMER_SLOT: Construct = Struct(
+    "slot" / Int64sb,
+    "first_position" / Int64sb,
+    "last_position" / Int64sb,
+    "messages" / Int32sb,
+    "magic" / Int32sb,
+)
+"""One slot of the timer wheel (official ``Slot``); its number is the time divided by the precision."""
+
+TIMER_CHECKPOINT: Construct = Struct(
+    "last_read_time" / Int64sb,
+    "last_log_flush_position" / Int64sb,
+    "last_queue_offset" / Int64sb,
+    "master_queue_offset" / Int64sb,
+    "state_version" / Int64sb,
+    "version_timestamp" / Int64sb,
+    "version_counter" / Int64sb,
+)
+"""The official part of the file ``timercheck`` (``TimerCheckpoint``)."""
+
+TIMER_CHECKPOINT_OURS: Construct = Struct(
+    "magic" / Int32sb,
+    "crc" / Int32sb,
+    "log_end" / Int64sb,
+    "safe_read_time" / Int64sb,
+    "safe_queue_offset" / Int64sb,
+)
+"""What txrocketmq keeps behind it, where official brokers look at nothing; see `txrocketmq.store.timer.checkpoint`."""

@@ -11,6 +11,10 @@ Stands for the layouts inside ``ConsumeQueue``, ``BatchConsumeQueue``, ``IndexHe
       header      begin time 8 | end time 8 | begin offset 8 | end offset 8 | slots used 4 | next entry 4, from 1
       entry       key hash 4 | physical offset 8 | seconds after begin time 4 | older entry of the slot 4
     checkpoint    log time 8 | queue time 8 | index time 8 | master flushed offset 8 | confirm offset 8, in 4096 bytes
+    timer log     unit size 4 (52) | previous unit of the slot 8 (-1) | magic 4 | write time 8 | delay 4 | physical offset 8
+                  record size 4 | topic hash 4 | reserved 8
+    timer wheel   time / precision 8 | first unit 8 | last unit 8 | messages 4 | magic 4; the place is the number modulo all slots
+    timer check   read time 8 | flushed timer log 8 | queue offset 8 | master's 8 | state 8 | time 8 | counter 8, in 4096 bytes
 
 The layouts are declared in `txrocketmq.codec.layouts`; this is the quick form of them and a test holds both equal.
 """
@@ -52,3 +56,22 @@ INDEX_ENTRY_BYTES = INDEX_ENTRY.size
 
 CHECKPOINT = Struct(">qqqqq")
 CHECKPOINT_BYTES = 4096
+
+TIMER_UNIT = Struct(">iqiqiqiiq")
+TIMER_UNIT_BYTES = TIMER_UNIT.size
+TIMER_MAGIC_DEFAULT = 1
+TIMER_MAGIC_ROLL = 2
+TIMER_MAGIC_DELETE = 4
+
+TIMER_END = Struct(">iqi")
+TIMER_END_BYTES = TIMER_END.size
+TIMER_END_MAGIC = -875_286_124
+"""Stands where the next unit of the timer log is in the next file."""
+
+TIMER_SLOT = Struct(">qqqii")
+TIMER_SLOT_BYTES = TIMER_SLOT.size
+
+TIMER_CHECKPOINT = Struct(">qqqqqqq")
+TIMER_CHECKPOINT_SHORT = Struct(">qqqq")
+"""What early 5.x brokers answer: without the version."""
+TIMER_CHECKPOINT_OURS = Struct(">iiqqq")

@@ -37,6 +37,7 @@ AT_START = frozenset(
         *("mappedFileSizeCommitLog", "warmMapedFileEnable"),
         *("mappedFileSizeConsumeQueue", "mapperFileSizeBatchConsumeQueue", "maxHashSlotNum"),
         *("maxIndexNum", "checkCRCOnRecover", "messageIndexSafe", "timerWheelEnable"),
+        *("timerPrecisionMs", "mappedFileSizeTimerLog"),
         *("enabledAppendPropCRC", "forceVerifyPropCRC", "enableLmqStats"),
         *("enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt", "bitMapLengthConsumeQueueExt"),
         *("expectConsumerNumUseFilter", "maxErrorRateOfBloomFilter"),
@@ -106,6 +107,11 @@ AT_ONCE = frozenset(
         *("delayOffsetUpdateVersionStep", "enableScheduleMessageStats"),
         *("rejectTransactionMessage", "transactionTimeOut", "transactionCheckInterval"),
         *("transactionCheckMax", "transactionOpMsgMaxSize", "transactionOpBatchInterval"),
+        # Timed messages.
+        *("timerMaxDelaySec", "timerRollWindowSlot", "timerCongestNumEachSlot"),
+        *("timerFlushIntervalMs", "timerStopEnqueue", "timerStopDequeue", "timerSkipUnknownError"),
+        *("recallMessageEnable", "allowRecallWhenBrokerNotWriteable"),
+        "appendTopicForTimerDeleteKey",
         # POP.
         *("popPollingSize", "popPollingMapSize", "maxPopPollingSize", "enableRetryTopicV2"),
         *("popLongPollingForceNotifyInterval", "enableNotifyAfterPopOrderLockRelease"),

@@ -76,6 +76,11 @@ class StoreReader:
         self._index = index
         self._memory_bytes = memory_bytes
 
+    @property
+    def pool(self) -> IBlockingPool:
+        """Where reads go that are not in the page cache."""
+        return self._pool
+
     # ------------------------------------------------------------------ pull
 
     def get_message(

@@ -6,13 +6,16 @@ deleted by time and by need is in `txrocketmq.store.retention`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from txrocketmq.codec.record import peek_store_timestamp
+from txrocketmq.codec.record import peek_store_timestamp, scan_head
 from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.errors import RecordError
 from txrocketmq.interfaces import IBlockingPool, IDisk, IStoreUpkeep
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, Entry
 from txrocketmq.store.extension import ExtendedQueue
@@ -20,6 +23,7 @@ from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.queuetable import AnyQueue
 from txrocketmq.store.reader import WARM_TRIES, warm
 from txrocketmq.store.retention import Retention
+from txrocketmq.store.timer.timer_store import TimerStore
 from txrocketmq.store.unitlog import ColdRead
 
 _HEAD_BYTES = 80
@@ -83,6 +87,30 @@ class StoreUpkeep:
             warmed = self._pool.submit(warm, self._disk, cold.reads)
         return warmed.addCallback(
             lambda _: self.read_units(topic, queue_id, index, count, tries - 1)
+        )
+
+    def read_records(
+        self, places: Sequence[tuple[int, int]], tries: int = WARM_TRIES
+    ) -> list[bytes | None] | Deferred[list[bytes | None]]:
+        """See `IStoreUpkeep`."""
+        log = self._store.commit_log.queue
+        found: list[bytes | None] = []
+        cold = []
+        for offset, size in places:
+            data = log.read_ready(offset, size) if tries > 0 else log.read(offset, size)
+            file = log.find(offset)
+            if data is None and file is not None:
+                cold.append((file.path, offset - file.base_offset, size))
+            found.append(data if data and _is_record(data, offset, size) else None)
+        if not cold:
+            return found
+        warmed = self._store.reader.pool.submit(warm, self._disk, cold)
+        return warmed.addCallback(lambda _: self.read_records(places, tries - 1))
+
+    def timer_store(self, now_ms: Callable[[], int]) -> TimerStore:
+        """See `IStoreUpkeep`."""
+        return TimerStore(
+            self._config, self._disk, self._pool, self._store.reader.pool, self._store, now_ms
         )
 
     def _real(self, queue: AnyQueue, entries: list[Entry]) -> list[Entry]:
@@ -158,3 +186,14 @@ class StoreUpkeep:
     def stop(self) -> Deferred[None]:
         """See `IStoreUpkeep`."""
         return self.retention.stop()
+
+
+def _is_record(data: bytes, offset: int, size: int) -> bool:
+    """Whether the bytes are the record of this place and size."""
+    if len(data) != size:
+        return False
+    try:
+        head = scan_head(data)
+    except RecordError:
+        return False
+    return head is not None and not head.is_blank and head.physical_offset == offset

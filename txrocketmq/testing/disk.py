@@ -24,7 +24,7 @@ class _File:
 
     def __init__(self, size: int = 0) -> None:
         self.data = bytearray(size)
-        self.synced = bytes(size)
+        self.synced = bytearray(size)
         #: Blocks that exist.
         self.blocks: set[int] = set()
         #: Everything below is allocated for a mapping.
@@ -108,7 +108,7 @@ class MemoryDisk:
 
     def synced(self, path: str) -> bytes:
         """What the device has of a file."""
-        return self._file(path).synced
+        return bytes(self._file(path).synced)
 
     def crash(self) -> None:
         """The power fails: what was not synced is gone. Mappings must not be used any more."""
@@ -130,9 +130,10 @@ class MemoryDisk:
         if self.sync_error is not None:
             raise self.sync_error
         self.syncs.append((path, start, end))
-        synced = bytearray(file.synced.ljust(len(file.data), b"\0")[: len(file.data)])
-        synced[start:end] = file.data[start:end]
-        file.synced = bytes(synced)
+        size = len(file.data)
+        del file.synced[size:]
+        file.synced.extend(bytes(size - len(file.synced)))
+        file.synced[start:end] = file.data[start:end]
 
     def _file(self, path: str) -> _File:
         file = self._files.get(path)
@@ -191,7 +192,14 @@ class MemoryDisk:
     def sync_file(self, path: str) -> None:
         """See `IDisk`."""
         file = self._file(path)
-        self.sync_bytes(path, file, 0, len(file.data))
+        size = len(file.data)
+        if len(file.blocks) * BLOCK_BYTES * 8 > size:
+            self.sync_bytes(path, file, 0, size)
+            return
+        # Large and nearly empty: what lies between the blocks is zero on both sides.
+        self.sync_bytes(path, file, 0, 0)
+        for start in [number * BLOCK_BYTES for number in file.blocks]:
+            file.synced[start : start + BLOCK_BYTES] = file.data[start : start + BLOCK_BYTES]
 
     def sync_directory(self, path: str) -> None:
         """See `IDisk`. Directories of this disk are always on the device."""
@@ -203,7 +211,7 @@ class MemoryDisk:
     def sync_all(self, path: str) -> None:
         """See `IDisk`."""
         for file in self._files.values():
-            file.synced = bytes(file.data)
+            file.synced = bytearray(file.data)
         if self.sync_error is not None:
             raise self.sync_error
 

@@ -15,7 +15,7 @@ from txrocketmq.codec.headers import SendMessageRequestHeader, SendMessageReques
 from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.errors import ResponseError
 from txrocketmq.model import properties as props
-from txrocketmq.model.attributes import BATCH_CQ, CLEANUP_POLICY, COMPACTION, QUEUE_TYPE
+from txrocketmq.model.attributes import CLEANUP_POLICY, COMPACTION
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.flags import PERM_READ_WRITE, PERM_WRITE, perm_text, topic_sys_flag
 from txrocketmq.model.names import (
@@ -78,12 +78,6 @@ class Admission:
         attributes = topic.attributes or {}
         if attributes.get(CLEANUP_POLICY) == COMPACTION and not found.get(props.KEYS, "").strip():
             raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
-        if attributes.get(QUEUE_TYPE) == BATCH_CQ:
-            # Official brokers take it, and show it to nobody.
-            raise ResponseError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"topic {topic.topic_name} has {QUEUE_TYPE}={BATCH_CQ}: it takes batches only",
-            )
 
     def bad_queue(self, topic: TopicConfig, request: Request[AnySendHeader]) -> ResponseError:
         """The refusal of a queue id that the topic does not have."""

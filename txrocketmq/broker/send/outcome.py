@@ -5,6 +5,8 @@ Stands for the failure half of ``SendMessageProcessor.handlePutMessageResult``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import ResponseError
 from txrocketmq.model.codes import ResponseCode
@@ -41,6 +43,29 @@ _REFUSALS: dict[PutMessageStatus, tuple[ResponseCode, str]] = {
     PutMessageStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
 
+_TIMER_REMARKS: dict[PutMessageStatus, tuple[ResponseCode, Callable[[MessageStoreConfig], str]]] = {
+    PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL: (
+        ResponseCode.MESSAGE_ILLEGAL,
+        lambda config: (
+            "timer message illegal, the delay time should not be bigger than the max delay "
+            f"{config.timer_max_delay_sec * 1000}ms; or if set del msg, the delay time should be "
+            "bigger than the current time"
+        ),
+    ),
+    PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL: (
+        ResponseCode.SYSTEM_ERROR,
+        lambda config: (
+            f"timer message is under flow control, max num limit is {config.timer_congest_num_each_slot * 2} or "
+            f"the current value is greater than {config.timer_congest_num_each_slot} and less than "
+            f"{config.timer_congest_num_each_slot * 2}, trigger random flow control"
+        ),
+    ),
+    PutMessageStatus.WHEEL_TIMER_NOT_ENABLE: (
+        ResponseCode.SYSTEM_ERROR,
+        lambda config: "accurate timer message is not enabled, timerWheelEnable is false",
+    ),
+}
+
 #: Refusals of which the store knows more.
 _REASONED = (
     PutMessageStatus.SERVICE_NOT_AVAILABLE,
@@ -75,6 +100,9 @@ def put_refused(
             "the message is illegal, maybe msg body or properties length not matched. msg body "
             f"length limit {config.max_message_size}B, msg properties length limit 32KB.",
         )
+    if status in _TIMER_REMARKS:
+        timer_code, text = _TIMER_REMARKS[status]
+        return timer_code.value, text(config)
     code, remark = _REFUSALS.get(status, (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR DEFAULT"))
     if reason is not None and status in _REASONED:
         remark = f"{remark} Reason: {reason}"

@@ -17,6 +17,7 @@ from txrocketmq.broker.send.admission import Admission
 from txrocketmq.broker.send.outcome import busy, put_refused
 from txrocketmq.broker.send.properties import PropertyWriter
 from txrocketmq.broker.send.special import SpecialSends
+from txrocketmq.broker.timer.recall import recall_handle
 from txrocketmq.broker.topics import is_of_a_kind
 from txrocketmq.codec.headers import (
     SendMessageRequestHeader,
@@ -39,7 +40,12 @@ from txrocketmq.model.flags import (
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import Host, MessageRecord
 from txrocketmq.model.message_id import offset_message_id
-from txrocketmq.model.names import RETRY_GROUP_TOPIC_PREFIX, TOPIC_MAX_LENGTH, is_retry_topic
+from txrocketmq.model.names import (
+    RETRY_GROUP_TOPIC_PREFIX,
+    TIMER_TOPIC,
+    TOPIC_MAX_LENGTH,
+    is_retry_topic,
+)
 from txrocketmq.model.properties import MAX_PROPERTIES_BYTES, parse_properties, with_property
 from txrocketmq.model.topic import TopicConfig
 from txrocketmq.remoting.dispatch import Reply, Request
@@ -182,11 +188,27 @@ class SendProcessor:
         if is_special or is_retry:
             record, result = self._special.put(request, record)
             name = record.topic
+            if name == TIMER_TOPIC:
+                return self._with_recall_handle(result, request, record, queue_id)
         else:
             result = self._store.put_message(record)
         if result.__class__ is PutMessageResult:
             return self._answer(result, request, name, queue_id, uniq_key)
         return self._answer_later(result, request, name, queue_id, uniq_key)
+
+    def _with_recall_handle(
+        self,
+        result: object,
+        request: Request[AnySendHeader],
+        record: MessageRecord,
+        queue_id: int,
+    ) -> Answer:
+        """The answer for a timed message: it says how to take the message back."""
+        handle = recall_handle(record, self._config.broker_name, record.uniq_key)
+        arguments = (request, record.topic, queue_id, record.uniq_key)
+        if isinstance(result, PutMessageResult):
+            return _with_handle(self._answer(result, *arguments), handle)
+        return self._answer_later(result, *arguments).addCallback(_with_handle, handle)
 
     def _send_batch(self, request: Request[AnySendHeader]) -> Answer:
         header = request.header
@@ -371,6 +393,12 @@ class SendProcessor:
 def _with_batch_id(reply: Reply, uniq_key: str | None) -> Reply:
     if isinstance(reply.header, SendMessageResponseHeader):
         reply.header.batch_uniq_id = uniq_key
+    return reply
+
+
+def _with_handle(reply: Reply, handle: str | None) -> Reply:
+    if isinstance(reply.header, SendMessageResponseHeader):
+        reply.header.recall_handle = handle
     return reply
 
 

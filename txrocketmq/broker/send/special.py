@@ -13,9 +13,10 @@ import msgspec
 from twisted.internet.defer import Deferred
 
 from txrocketmq.broker.delay.levels import delay_level
-from txrocketmq.broker.intake import TIMER_PROPERTIES, Intake, PutOutcome
+from txrocketmq.broker.intake import Intake, PutOutcome
 from txrocketmq.broker.retry.rules import RetryRules
 from txrocketmq.broker.send.properties import is_prepared
+from txrocketmq.broker.timer.times import TIMER_PROPERTIES
 from txrocketmq.broker.transaction.records import half_record
 from txrocketmq.codec.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from txrocketmq.config.schema import BrokerConfig
@@ -79,8 +80,6 @@ class SpecialSends:
             )
         if is_prepared(found) and not (record.reconsume_times > 0 and level > 0):
             return self._prepare(record, found, level)
-        if level <= 0:
-            self._refuse_timed(found)
         placed, outcome = self._intake.put(record)
         if placed.topic == SCHEDULE_TOPIC:
             counter = self._stats.of_queue(placed.topic, placed.queue_id)
@@ -119,15 +118,6 @@ class SpecialSends:
         half = half_record(record)
         outcome = self._store.put_message(half)
         return half, _once_stored(outcome, lambda put: self._open.add(record.topic, 1))
-
-    def _refuse_timed(self, found: dict[str, str]) -> None:
-        if any(name in found for name in TIMER_PROPERTIES):
-            # Stored as it is it would be delivered at once.
-            raise ResponseError(
-                ResponseCode.SYSTEM_ERROR,
-                f"delivery at a given time is not served by the broker[{self._config.broker_ip1}]; "
-                "send the message with a delay level, or without a delivery time",
-            )
 
 
 def _once_stored(outcome: PutOutcome, note: Callable[[PutMessageResult], object]) -> PutOutcome:

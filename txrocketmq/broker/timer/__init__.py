@@ -1,0 +1,1 @@
+"""Messages with a delivery time of their own: taken into the wheel, delivered, recalled."""

@@ -1,0 +1,118 @@
+"""How does a timed message get to its topic when its time has come, or back into the timer topic?
+
+Stands for ``TimerMessageStore.convert`` and ``doPut``. A message that the store does not take now is tried again until it does; official
+brokers give it up after three tries unless `timerEnableRetryUntilSuccess` is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.logger import Logger
+
+from txrocketmq.broker.stats import BrokerStats
+from txrocketmq.broker.stored import copy_of, value_of
+from txrocketmq.broker.timer.metrics import TimerMetrics
+from txrocketmq.broker.timer.pauses import Pauses
+from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.interfaces import IMessageStore
+from txrocketmq.model import properties as props
+from txrocketmq.model.message import MessageExt, MessageRecord
+from txrocketmq.model.names import TIMER_TOPIC
+from txrocketmq.store.results import PutMessageResult, PutMessageStatus
+
+NEVER_TAKEN_MS = 2**63 - 1
+"""The time at which a message was taken into the wheel that never was: its time had come already (official)."""
+RETRY_SLOTS = 0.5
+"""When a message is tried again that was not taken, in slots."""
+
+_NEVER = (
+    PutMessageStatus.MESSAGE_ILLEGAL,
+    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+    PutMessageStatus.WHEEL_TIMER_NOT_ENABLE,
+    PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL,
+)
+
+
+class TimerPuts:
+    """Puts messages whose slot is over.
+
+    :ivar delivered: how many were put since the start.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        precision_ms: int,
+        store: IMessageStore,
+        metrics: TimerMetrics,
+        stats: BrokerStats,
+        pauses: Pauses,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._retry_s = RETRY_SLOTS * precision_ms / 1000
+        self._store = store
+        self._metrics = metrics
+        self._stats = stats
+        self._pauses = pauses
+        self._now_ms = now_ms
+        self.delivered = 0
+
+    async def put(self, message: MessageExt, taken_ms: int, *, is_rolled: bool) -> bool:
+        """Put a message; False when the broker stops before the store takes it.
+
+        :param taken_ms: when it came into the wheel.
+        :param is_rolled: its own time is farther off: it goes into the timer topic again.
+        """
+        record = self._record(message, taken_ms, is_rolled)
+        if record is None:
+            return True
+        while True:
+            result: PutMessageResult = await value_of(self._store.put_message(record))
+            if result.is_ok:
+                self.delivered += 1
+                if taken_ms != NEVER_TAKEN_MS:
+                    self._metrics.add(message.properties.get(props.REAL_TOPIC), -1)
+                self._stats.of_topic(record.topic).count(result.wrote_bytes)
+                return True
+            if result.status in _NEVER or (
+                result.status is PutMessageStatus.UNKNOWN_ERROR
+                and self._config.timer_skip_unknown_error
+            ):
+                self._log.error(
+                    "timed message {id} for {topic} is not taken by the store and stays in the timer topic: {status}",
+                    id=message.msg_id,
+                    topic=record.topic,
+                    status=result.status.name,
+                )
+                return True
+            if self._pauses.is_over:
+                return False
+            await self._pauses.wait(self._retry_s)
+
+    def _record(self, message: MessageExt, taken_ms: int, is_rolled: bool) -> MessageRecord | None:
+        """The message as it is put; None when that cannot be."""
+        found = dict(message.properties)
+        topic, queue_id = found.get(props.REAL_TOPIC), found.get(props.REAL_QUEUE_ID, "")
+        if not topic or not queue_id.isdecimal() or len(queue_id) > 10:
+            self._log.error(
+                "timed message {id} is left in the timer topic: its properties name topic {topic!r} and queue {queue_id!r}",
+                id=message.msg_id,
+                topic=topic,
+                queue_id=queue_id,
+            )
+            return None
+        if not is_rolled and props.TIMER_DEL_UNIQKEY in found:
+            # It has done its work, or came too late.
+            return None
+        found[props.TIMER_ENQUEUE_MS] = str(taken_ms)
+        if is_rolled:
+            rolls = found.get(props.TIMER_ROLL_TIMES, "")
+            found[props.TIMER_ROLL_TIMES] = str(int(rolls) + 1 if rolls.isdecimal() else 1)
+        found[props.TIMER_DEQUEUE_MS] = str(self._now_ms())
+        if is_rolled:
+            return copy_of(message, TIMER_TOPIC, 0, found)
+        return copy_of(message, topic, int(queue_id), found)
