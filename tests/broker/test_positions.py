@@ -150,6 +150,33 @@ def test_offsets_are_on_disk_within_the_period_without_any_stop(
 # ----------------------------------------------------------------- BR-39
 
 
+@pytest.mark.parametrize(
+    ("code", "header"),
+    [
+        (R.GET_MAX_OFFSET, GetMaxOffsetRequestHeader(topic="TopicA", queue_id=0)),
+        (R.GET_MIN_OFFSET, GetMinOffsetRequestHeader(topic="TopicA", queue_id=0)),
+        (
+            R.SEARCH_OFFSET_BY_TIMESTAMP,
+            SearchOffsetRequestHeader(topic="TopicA", queue_id=0, timestamp=0),
+        ),
+        (
+            R.QUERY_CONSUMER_OFFSET,
+            QueryConsumerOffsetRequestHeader(consumer_group="new", topic="TopicA", queue_id=0),
+        ),
+    ],
+)
+def test_nobody_guesses_offsets_of_a_queue_that_is_in_recovery(
+    broker: SmallBroker, peer: Peer, code: RequestCode, header: object
+) -> None:
+    peer.send()
+    recovering = {("TopicA", 0): "[RECOVERY]not known yet"}
+    broker.store.recovering = lambda *queue: recovering.get(queue)  # type: ignore[method-assign]
+    answer = peer.ask(code, header)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_BUSY, "[RECOVERY]not known yet")
+    recovering.clear()
+    assert peer.ask(code, header).code != ResponseCode.SYSTEM_BUSY
+
+
 def test_bounds_and_times_of_a_queue(broker: SmallBroker, peer: Peer) -> None:
     for _ in range(3):
         peer.send()
