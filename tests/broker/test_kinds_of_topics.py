@@ -108,12 +108,13 @@ def test_a_held_pull_hears_of_a_batch(peer: Peer) -> None:
     assert answer.code == 0
 
 
-def test_single_messages_are_refused_where_nobody_would_see_them(peer: Peer) -> None:
+def test_single_messages_lie_between_batches(peer: Peer) -> None:
     create_topic(peer, "B", attributes=BATCH_TOPIC)
-    answer = peer.ask(SEND, send_header("B"), b"one")
-    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-    assert answer.remark == "topic B has queue.type=BatchCQ: it takes batches only"
-    assert peer.pull("B").code == ResponseCode.PULL_NOT_FOUND
+    header = send_header("B", batch=True, properties=properties(UNIQ_KEY="BATCH"))
+    assert peer.send("B", b"one").queue_offset == 0
+    peer.ask(BATCH, header, batch_of(b"2", b"3"))
+    assert peer.send("B", b"four").queue_offset == 3
+    assert peer.pull("B").bodies == [b"one", batch_of(b"2", b"3"), b"four"]
 
 
 def test_a_batch_without_a_unique_id_gets_one(peer: Peer) -> None:

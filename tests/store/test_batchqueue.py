@@ -128,13 +128,12 @@ def test_a_pull_in_the_middle_of_a_batch_gets_the_batch() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        MessageRecord(topic="Batches", queue_id=0, body=b"single"),
         batch(1, topic="Plain"),
         batch(1, INNER_NUM="0"),
         batch(1, INNER_NUM="32768"),
         batch(1, INNER_NUM="three"),
     ],
-    ids=["single", "plain-topic", "empty", "too-many", "no-number"],
+    ids=["plain-topic", "empty", "too-many", "no-number"],
 )
 def test_what_is_no_batch_for_such_a_topic_is_refused(record: MessageRecord) -> None:
     store = opened(MemoryDisk())
@@ -144,17 +143,38 @@ def test_what_is_no_batch_for_such_a_topic_is_refused(record: MessageRecord) -> 
     assert store.max_offset("Batches", 0) == 3
 
 
-def test_client_batches_of_separate_messages_are_refused_too() -> None:
-    store = opened(MemoryDisk())
-    separate = MessageRecord(topic="Batches", queue_id=0, body=encode_batch([(0, b"x", b"")]))
-    for _ in range(2):
-        result = store.put_batch(separate)
-        assert isinstance(result, PutMessageResult)
-        assert result.status is Put.MESSAGE_ILLEGAL
-        put(store, batch(0))
+@pytest.mark.parametrize("kept", ["all", "no-queues", "none"])
+def test_single_messages_have_units_of_their_own_between_batches(kept: str) -> None:
+    """As official brokers keep them, also where the first one came before any batch."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    single = MessageRecord(topic="Batches", queue_id=0, body=b"single")
+    assert [put(store, record).queue_offset for record in (single, batch(0, 3), single)] == [
+        0,
+        1,
+        4,
+    ]
+    separate = encode_batch([(0, b"x", b""), (0, b"y", b"")])
+    result = store.put_batch(MessageRecord(topic="Batches", queue_id=0, body=separate))
+    assert isinstance(result, PutMessageResult)
+    assert result.queue_offset == 5
+    if kept == "all":
+        store.stop()
+    disk.locked.clear()
+    if kept == "none":
+        disk.rmtree("/store/batchconsumequeue")
+    again = opened(disk)
+    assert again.max_offset("Batches", 0) == 7
+    found = get(again, 0)
+    assert (found.queue_offsets, found.next_begin_offset) == ([0, 1, 4, 5, 6], 7)
+    assert disk.listdir("/store/consumequeue") == []
+    assert put(again, batch(1, 2)).queue_offset == 7
+
+
+def test_a_batch_is_no_half_message() -> None:
     prepared = batch(1)
     prepared.sys_flag |= TRANSACTION_PREPARED_TYPE
-    assert put(store, prepared).status is Put.MESSAGE_ILLEGAL
+    assert put(opened(MemoryDisk()), prepared).status is Put.MESSAGE_ILLEGAL
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])

@@ -18,7 +18,7 @@ from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.errors import shortened
 from txrocketmq.interfaces import IConfigFiles
 from txrocketmq.model import names
-from txrocketmq.model.attributes import BATCH_CQ, CLEANUP_POLICY, COMPACTION, QUEUE_TYPE
+from txrocketmq.model.attributes import CLEANUP_POLICY, COMPACTION
 from txrocketmq.model.bean import change_text, settings_text
 from txrocketmq.model.flags import PERM_INHERIT, PERM_READ_WRITE, is_inherited
 from txrocketmq.model.topic import DataVersion, TopicConfig, copy_topic_config
@@ -34,7 +34,7 @@ class Topics:
     """The topic table.
 
     :ivar sendable: topics that a send may write to without further checks: legal names, neither reserved nor retry topics, and
-        of no kind that asks more of a message (batch queues, compaction).
+        of no kind that asks more of a message (compaction).
     :ivar data_version: the table's version; name servers compare it.
     :ivar on_change: told the topics that were created or changed (registration), after the table holds them.
     """
@@ -268,9 +268,8 @@ class Topics:
 
 
 def is_of_a_kind(topic: TopicConfig) -> bool:
-    """Whether a topic takes only messages of a kind: batches, or such with a key."""
-    attributes = topic.attributes or {}
-    return attributes.get(QUEUE_TYPE) == BATCH_CQ or attributes.get(CLEANUP_POLICY) == COMPACTION
+    """Whether a topic takes only messages of a kind: such with a key."""
+    return (topic.attributes or {}).get(CLEANUP_POLICY) == COMPACTION
 
 
 def boot_topics(config: BrokerConfig, store_config: MessageStoreConfig) -> Iterable[TopicConfig]:

@@ -105,14 +105,10 @@ class MessagePutter:
             record, light = wanted
         queue = table.queues.get((topic, record.queue_id))
         if queue is None:
-            if self._has_batch_queues(topic):
-                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
             result = self._commit_log.append(record, 0)
             if result.status is not _PUT_OK:
                 return result
-            queue = table.create(topic, record.queue_id)
-        elif queue.is_batch:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
+            queue = table.create(topic, record.queue_id, batch=self._has_batch_queues(topic))
         else:
             result = self._commit_log.append(record, queue.next_index)
             if result.status is not _PUT_OK:
@@ -181,11 +177,7 @@ class MessagePutter:
             return PutMessageResult(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         topic = record.topic
         queue = self._queue_table.queues.get((topic, record.queue_id))
-        if (
-            not _topic_fits(topic)
-            or transaction_type(record.sys_flag)
-            or (self._has_batch_queues(topic) if queue is None else queue.is_batch)
-        ):
+        if not _topic_fits(topic) or transaction_type(record.sys_flag):
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
         try:
             items = split_batch(record.body)
@@ -200,7 +192,9 @@ class MessagePutter:
         if result.status is not _PUT_OK:
             return result
         if queue is None:
-            queue = self._queue_table.create(topic, record.queue_id)
+            queue = self._queue_table.create(
+                topic, record.queue_id, batch=self._has_batch_queues(topic)
+            )
         queue.next_index += len(items)
         dispatches = self._reput.batch_dispatches(queue, record, items, result)
         if (

@@ -16,7 +16,7 @@ import msgspec
 from twisted.logger import Logger
 
 from txrocketmq.codec.record import BatchItem, RecordHead
-from txrocketmq.codec.storefiles import CQ_UNIT
+from txrocketmq.codec.storefiles import CQ_FILLER_SIZE, CQ_UNIT
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.interfaces import IDisk
 from txrocketmq.model import properties as props
@@ -24,7 +24,7 @@ from txrocketmq.model.flags import INNER_BATCH_FLAG
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import parse_properties
-from txrocketmq.store.batchqueue import MAX_BATCH_MESSAGES, BatchConsumeQueue
+from txrocketmq.store.batchqueue import MAX_BATCH_MESSAGES
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue
 from txrocketmq.store.extension import ExtendedQueue
 from txrocketmq.store.index import IndexService
@@ -197,14 +197,14 @@ class Reput:
             )
         if isinstance(queue, ConsumeQueue):
             queue.put(queue_offset, physical_offset, size, tags_code, self._disk)
-        elif extras is not None:
+        else:
             queue.put_batch(
                 physical_offset,
                 size,
                 tags_code,
                 store_timestamp_ms,
                 queue_offset,
-                extras.messages,
+                1 if extras is None else extras.messages,
                 self._queues.cache,
             )
 
@@ -404,19 +404,25 @@ class Reput:
         is_batch = bool(head.sys_flag & INNER_BATCH_FLAG)
         queue = table.create(topic, queue_id, batch=is_batch)
         if is_batch:
-            if not isinstance(queue, BatchConsumeQueue):
-                queue = table.replaced(topic, queue_id, batch=True)
+            if isinstance(queue, ConsumeQueue):
+                queue = self._as_batch_queue(queue, head.store_timestamp)
             first, count = found.get(props.INNER_BASE, ""), found.get(props.INNER_NUM, "")
             if first.isdecimal() and count.isdecimal() and 0 < int(count) <= MAX_BATCH_MESSAGES:
                 return queue, int(first), Extras(messages=int(count))
             self._say_no_batch(physical_offset, head)
-        elif isinstance(queue, BatchConsumeQueue) and not head.sys_flag & NOT_IN_QUEUE:
-            if head.queue_offset < queue.max_index:
-                queue = table.replaced(topic, queue_id, batch=False)
-            else:
-                # Official brokers take such a message, and show it to nobody.
-                self._say_no_batch(physical_offset, head)
         return queue, head.queue_offset, None
+
+    def _as_batch_queue(self, queue: ConsumeQueue, store_timestamp_ms: int) -> AnyQueue:
+        """The queue of a topic that began with single messages, and has batches too (start-up and replicas only)."""
+        table = self._queues
+        units = list(queue.entries(table.cache, queue.min_index, queue.max_index - queue.min_index))
+        batches = table.replaced(queue.topic, queue.queue_id, batch=True)
+        for index, (offset, size, code), _ in units:
+            if size != CQ_FILLER_SIZE:
+                self._put(batches, index, offset, size, code, store_timestamp_ms, None)
+        if units:
+            table.mark_dirty(batches)
+        return batches
 
     def _say_no_batch(self, physical_offset: int, head: RecordHead) -> None:
         self.log.warn(
