@@ -46,6 +46,7 @@ class Peer:
 
     def __init__(self, broker: SmallBroker, address: Any) -> None:
         self._broker = broker
+        self.clock = broker.clock
         protocol = broker.factory.buildProtocol(address)
         assert protocol is not None
         self.protocol = protocol

@@ -22,6 +22,17 @@ def run(clock: Clock, seconds: float, step_s: float = STEP_S) -> None:
         clock.advance(step_s)
 
 
+def ask(peer: Peer, code: int, *arguments: Any) -> RemotingCommand:
+    """Ask, and wait for a flush where the answer needs one."""
+    opaque = peer.tell(code, *arguments)
+    for _ in range(20):
+        answer = peer.answer(opaque)
+        if answer is not None:
+            return answer
+        peer.clock.advance(0)
+    raise AssertionError(f"no answer to {code}")
+
+
 def timed_header(topic: str = "TopicA", **found: str) -> Any:
     """A send whose properties ask for a time."""
     values = {"UNIQ_KEY": found.pop("UNIQ_KEY", "0A"), **found}
@@ -30,12 +41,9 @@ def timed_header(topic: str = "TopicA", **found: str) -> Any:
 
 def send_timed(peer: Peer, body: bytes = b"late", topic: str = "TopicA", **found: str) -> Any:
     """Send a timed message; the answer's header."""
-    return peer.ask_for(
-        SendMessageResponseHeader,
-        RequestCode.SEND_MESSAGE_V2,
-        timed_header(topic, **found),
-        body,
-    )
+    answer = ask(peer, RequestCode.SEND_MESSAGE_V2, timed_header(topic, **found), body)
+    assert answer.code == 0, f"{answer.code}: {answer.remark}"
+    return answer.decode_header(SendMessageResponseHeader)
 
 
 def refused(peer: Peer, **found: str) -> RemotingCommand:
@@ -47,7 +55,8 @@ def refused(peer: Peer, **found: str) -> RemotingCommand:
 
 def recall(peer: Peer, handle: str, topic: str = "TopicA") -> RemotingCommand:
     """Ask for a message to be taken back; the answer."""
-    return peer.ask(
+    return ask(
+        peer,
         RequestCode.RECALL_MESSAGE,
         RecallMessageRequestHeader(producer_group="P", topic=topic, recall_handle=handle),
     )
@@ -68,3 +77,21 @@ def delivered(broker: SmallBroker, topic: str = "TopicA") -> list[MessageExt]:
 def bodies(broker: SmallBroker, topic: str = "TopicA") -> list[bytes]:
     """The same, just the bodies."""
     return [message.body for message in delivered(broker, topic)]
+
+
+def killed(broker: SmallBroker, **settings: Any) -> SmallBroker:
+    """A new broker on what a killed one left, at the same time."""
+    broker.disk.locked.clear()
+    return _again(broker, settings)
+
+
+def power_failed(broker: SmallBroker, **settings: Any) -> SmallBroker:
+    """A new broker on what the device has."""
+    broker.disk.crash()
+    return _again(broker, settings)
+
+
+def _again(broker: SmallBroker, settings: dict[str, Any]) -> SmallBroker:
+    clock = Clock()
+    clock.advance(broker.clock.seconds())
+    return SmallBroker(broker.disk, clock, **settings)
