@@ -5,8 +5,12 @@ set -eu
 cd "$(dirname "$0")/.."
 EXTRAS="[test]"
 . scripts/venv.sh
-# Some tests make networks of their own.
-command -v ip >/dev/null || { apt-get update -qq && apt-get install -y -qq iproute2 >/dev/null; }
+# Some tests make networks of their own, and one looks at a broker's system calls.
+missing=
+command -v ip >/dev/null || missing="iproute2"
+command -v strace >/dev/null || missing="$missing strace"
+# shellcheck disable=SC2086 - one word a package
+[ -z "$missing" ] || { apt-get update -qq && apt-get install -y -qq $missing >/dev/null; }
 interop/setup
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .

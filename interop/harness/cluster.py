@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,6 +78,16 @@ class Cluster(abc.ABC):
             "storePathCommitLog": str(self.store / "commitlog"),
             **(broker_settings or {}),
         }
+
+    def take_over(self, other: Cluster) -> None:
+        """Before the first start: take the store and the address of a cluster whose broker has ended, and close that one.
+
+        Ids of messages name the address of the broker that stored them.
+        """
+        self._broker_ports, other._broker_ports = other._broker_ports, self._broker_ports
+        self._broker_settings.update(self._own_keys(self._broker_ports.listen))
+        shutil.move(other.store, self.store)
+        other.close()
 
     def change_settings(self, settings: Mapping[str, str]) -> None:
         """Change keys of the broker, from its next start on."""
@@ -193,6 +203,11 @@ class OurCluster(Cluster):
     ) -> None:
         super().__init__(name_servers, broker_settings, store)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._before_broker: list[str] = []
+
+    def run_under(self, command: Sequence[str]) -> None:
+        """Put a command, such as a tracer's, before the broker's from its next start on. It must become the broker."""
+        self._before_broker = list(command)
 
     def start_name_server(self, number: int) -> None:
         """Start one name server; returns once it listens."""
@@ -223,12 +238,13 @@ class OurCluster(Cluster):
 
     def _spawn(self, name: str, arguments: list[str], port: int) -> None:
         twistd = Path(sys.executable).parent / "twistd"
+        before = self._before_broker if name == "broker" else []
         environment = {k: v for k, v in os.environ.items() if k not in ("NAMESRV_ADDR",)}
         environment["PYTHONPATH"] = str(ROOT)
         environment["ROCKETMQ_HOME"] = str(self.home)
         with (self.home / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [str(twistd), "-n", "--pidfile=", *arguments],
+                [*before, str(twistd), "-n", "--pidfile=", *arguments],
                 cwd=self.home,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -17,7 +17,12 @@ from zope.interface import implementer
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IDisk
 from txrocketmq.store.disk import RealDisk
-from txrocketmq.store.mapped import MappedFileQueue, file_name
+from txrocketmq.store.mapped import (
+    MAX_PREPARED_SMALL,
+    TINY_FILE_BYTES,
+    MappedFileQueue,
+    file_name,
+)
 from txrocketmq.testing.disk import MemoryDisk
 from txrocketmq.testing.pools import ImmediatePool, ManualPool
 
@@ -532,3 +537,21 @@ class QueueMachine(RuleBasedStateMachine):
 
 QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestAgainstAModel = QueueMachine.TestCase
+
+
+def test_the_window_spans_several_small_files() -> None:
+    """Or a burst would be refused at each file's end, where the pool has to make the next one."""
+    disk, pool, size = MemoryDisk(), ManualPool(), 2 * TINY_FILE_BYTES
+    queue = MappedFileQueue(disk, "/log", size, pool)
+    queue.load()
+    queue.open_for_append()
+    pool.run()
+    assert len(disk.listdir("/log")) == MAX_PREPARED_SMALL
+    burst = MAX_PREPARED_SMALL * size // UNIT
+    assert [queue.append(unit(number)) for number in range(burst)] == [
+        number * UNIT for number in range(burst)
+    ]
+    pool.run()
+    queue.flush()
+    queue.close()
+    assert len(disk.listdir("/log")) == MAX_PREPARED_SMALL

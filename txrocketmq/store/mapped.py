@@ -36,8 +36,11 @@ CHUNK_BYTES = 4 * 1024 * 1024
 #: Younger bytes than this are read from the mapping; older ones may be cold and are asked of the disk.
 HOT_BYTES = 64 * 1024 * 1024
 
-#: Most successors that are prepared; the official service keeps the next file and the one after it.
+#: Most successors that are prepared; the official service keeps the next file and the one after it. Files that are smaller
+#: than the window need more, else a burst ends where the pool has to make the next one; not so the tiny ones of tests.
 MAX_PREPARED = 2
+MAX_PREPARED_SMALL = 16
+TINY_FILE_BYTES = 64 * 1024
 
 #: No file of a log is configured to be of another size than a multiple of this.
 PAGE_BYTES = 4096
@@ -129,10 +132,12 @@ class MappedFileQueue:
         self.failure: OSError | None = None
         self._disk = disk
         self._pool = pool
-        # More than one whole file ahead would only make more files.
-        self._window = min(window_bytes, file_size)
+        files_ahead = MAX_PREPARED_SMALL if file_size > TINY_FILE_BYTES else 1
+        self._window = min(window_bytes, files_ahead * file_size)
         self._chunk = min(chunk_bytes, file_size)
-        self._max_window = min(max(window_bytes, MAX_WINDOW_BYTES), file_size)
+        # It grows to one whole file: more ahead would only make more files.
+        self._max_window = max(self._window, min(MAX_WINDOW_BYTES, file_size))
+        self._max_prepared = max(MAX_PREPARED, -(-self._window // file_size))
         self._was_ready = False
         # What the last append that was refused needs: it may be more than the window.
         self._demand = 0
@@ -349,7 +354,7 @@ class MappedFileQueue:
             self.prepare_at = self.max_offset + ahead - self._window + self._chunk
             return
         if last is None or last.mapping is None or last.mapping.allocated_to() >= last.size:
-            if len(self._prepared) >= MAX_PREPARED:
+            if len(self._prepared) >= self._max_prepared:
                 self.prepare_at = self.max_offset + 1
                 return
             job = self._start(self._make_file, self._next_base())
