@@ -1,7 +1,7 @@
 """A consumer of ours in a process of its own, for tests with real servers. Its argument is a JSON object; it prints a line for each message and
 ends in good order when its input ends.
 
-``namesrv``, ``group``, ``topic``; ``kind``: ``push``, ``orderly``, ``pop``, ``lite`` (polls) or ``iterate``; ``instance``; ``tags``; ``settings`` of the
+``namesrv``, ``group``, ``topic``; ``kind``: ``push``, ``orderly``, ``threads``, ``pop``, ``lite`` (polls) or ``iterate``; ``instance``; ``tags``; ``settings`` of the
 consumer; ``fail_first``: handlers fail at the first try of every so many-th message; ``delay_ms``: what a handler takes.
 """
 
@@ -11,6 +11,8 @@ import hashlib
 import json
 import os
 import sys
+import threading
+import time
 from typing import Any
 
 if os.environ.get("CLIENT_REACTOR") == "asyncio":
@@ -98,6 +100,14 @@ class Run:
             self.say(message)
         return ConsumeOrderlyStatus.SUCCESS
 
+    def handle_in_thread(self, messages: list[MessageExt], context: Any) -> Any:
+        """A handler that may block: it is not in the reactor's thread."""
+        assert threading.current_thread() is not threading.main_thread()
+        time.sleep(0.001)
+        for message in messages:
+            self.reactor.callFromThread(self.say, message)
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
     def make(self) -> Any:
         told = self.told
         client = ClientConfig(namesrv_addr=told["namesrv"], **told.get("client", {}))
@@ -109,7 +119,9 @@ class Run:
         return PushConsumer(
             *common,
             {told["topic"]: told.get("tags")},
-            self.handle_orderly if told["kind"] == "orderly" else self.handle,
+            {"orderly": self.handle_orderly, "threads": self.handle_in_thread}.get(
+                told["kind"], self.handle
+            ),
             client,
             PushConfig(
                 orderly=told["kind"] == "orderly",

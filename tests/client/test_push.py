@@ -508,6 +508,28 @@ class TestStop:
         assert waiting[0].called
         assert world.offset("CG", 0) == 1
 
+    def test_a_thread_that_stays_blocked_is_not_waited_for_either(self) -> None:
+        world = ConsumerWorld(queues=1)
+        world.put(b"stuck")
+        pool = ManualPool()
+        consumer = world.consumer(
+            Diary(), in_thread=True, pool=pool, await_termination_millis_when_shutdown=2000
+        )
+        world.until(lambda: pool.pending == 1)
+
+        class Blocked:
+            jobs = 1
+
+            def stop(self) -> Deferred[None]:
+                return Deferred()
+
+        consumer._own_pool = Blocked()  # type: ignore[assignment]
+        began = world.clock.seconds()
+        world.wait(consumer.stop())
+        assert world.clock.seconds() - began < 2.5
+        pool.run()
+        assert world.offset("CG", 0) in (None, 0)
+
     def test_stopping_twice_waits_for_the_same_end_and_nothing_stays_behind(self) -> None:
         world = ConsumerWorld()
         before = len(world.clock.getDelayedCalls())

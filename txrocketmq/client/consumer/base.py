@@ -247,7 +247,10 @@ class ConsumerService(Service):
 
     async def _end_pool(self) -> None:
         if self._own_pool is not None:
-            await self._own_pool.stop()
+            ended = self._own_pool.stop()
+            if not self._own_pool.jobs:
+                await ended
+            # Else a handler blocks its thread still, longer than it was waited for.
 
     # ------------------------------------------------------------------ subscriptions
 
