@@ -36,7 +36,7 @@ AT_START = frozenset(
         *("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"),
         *("mappedFileSizeCommitLog", "warmMapedFileEnable"),
         *("mappedFileSizeConsumeQueue", "mapperFileSizeBatchConsumeQueue", "maxHashSlotNum"),
-        *("maxIndexNum", "checkCRCOnRecover", "messageIndexSafe", "timerWheelEnable"),
+        *("maxIndexNum", "checkCRCOnRecover", "timerWheelEnable"),
         *("timerPrecisionMs", "mappedFileSizeTimerLog"),
         *("enabledAppendPropCRC", "forceVerifyPropCRC", "enableLmqStats"),
         *("enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt", "bitMapLengthConsumeQueueExt"),
