@@ -159,7 +159,10 @@ class BrokerRole:
 
     async def start(self) -> str:
         """Recover the store, listen, register."""
+        # A stop does not wait until all is recovered.
+        trigger = self._reactor.addSystemEventTrigger("before", "shutdown", self._store.stop)
         await self._store.load()
+        self._reactor.removeSystemEventTrigger(trigger)
         self._core.load()
         self._store.start()
         self._upkeep.start()

@@ -88,6 +88,9 @@ class ProcessService(Service):
                 self._log.failure("{role} did not stop in order", role=type(role).__name__)
 
     def _not_started(self, failure: Failure) -> None:
+        if not self.running:
+            self._log.info("the start is given up: {reason}", reason=failure.getErrorMessage())
+            return
         if not isinstance(failure.value, RocketMQError | OSError):
             self._log.failure("start failed", failure)
         abort(self._reactor, self._command, failure.getErrorMessage())
