@@ -41,8 +41,9 @@ def log_end(address: str) -> int:
             if not piece:
                 raise ConnectionError(f"{address} hung up")
             data += piece
-    table = loads(decode_command(data[4:]).body)["table"]
-    return int(table["commitLogMaxOffset"])
+    body = decode_command(data[4:]).body
+    # A broker that has just begun to listen may not know yet.
+    return int(loads(body)["table"]["commitLogMaxOffset"]) if body else 0
 
 
 def make_group(slots: JvmSlots, make: str, role: str) -> ReplicaGroup:
