@@ -73,3 +73,46 @@ class TransactionProducer(_Client):
     def asked(self) -> dict[int, int]:
         """How often it was asked for each message."""
         return {int(seq): times for seq, times in self._ask("asked").items()}
+
+
+class Asker(_Client):
+    """An official producer that asks."""
+
+    _kind = "asker"
+
+    def __init__(self, puppet: Puppet, namesrv: str, group: str, **settings: Any) -> None:
+        super().__init__(puppet, namesrv)
+        self._ask("start", namesrv=namesrv, group=group, **settings)
+
+    def ask(self, topic: str, seed: str, count: int, timeout_ms: int = PATIENCE_MS) -> list[str]:
+        """Ask ``<seed>-<number>``, one after the other; the replies. PuppetError when one does not come in time."""
+        replies: list[str] = self._ask(
+            "ask", topic=topic, seed=seed, count=count, timeout_ms=timeout_ms
+        )
+        return replies
+
+    def ask_at_once(
+        self, topic: str, seed: str, count: int, timeout_ms: int = PATIENCE_MS
+    ) -> list[str | None]:
+        """The same, not waiting for replies between; for one that failed, the name of the failure."""
+        replies: list[str | None] = self._ask(
+            "ask_async", topic=topic, seed=seed, count=count, timeout_ms=timeout_ms
+        )
+        return replies
+
+
+class Replier(_Client):
+    """An official consumer that replies ``re:`` and the question."""
+
+    _kind = "replier"
+
+    def __init__(
+        self, puppet: Puppet, namesrv: str, group: str, topic: str, **settings: Any
+    ) -> None:
+        super().__init__(puppet, namesrv)
+        self._ask("start", namesrv=namesrv, group=group, topic=topic, **settings)
+
+    def failures(self) -> list[str]:
+        """What its producer was told instead of an acknowledgement."""
+        failures: list[str] = self._ask("failures")
+        return failures

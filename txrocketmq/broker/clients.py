@@ -284,6 +284,7 @@ class Producers:
         self._clock = clock
         self._groups: dict[str, dict[IConnection, Member]] = {}
         self._by_connection: dict[IConnection, set[str]] = {}
+        self._by_client: dict[str, IConnection] = {}
         self._turn = 0
 
     def pick(self, group: str) -> Member | None:
@@ -307,8 +308,14 @@ class Producers:
         """Every group with live members."""
         return list(self._groups)
 
+    def connection_of(self, client_id: str) -> IConnection | None:
+        """The link that a client's last heartbeat as a producer came over; None for a client that is not here."""
+        connection = self._by_client.get(client_id)
+        return connection if connection is not None and connection.is_open else None
+
     def register(self, group: str, member: Member) -> None:
         """A heartbeat of one member."""
+        self._by_client[member.client_id] = member.connection
         members = self._groups.setdefault(group, {})
         known = members.get(member.connection)
         if known is not None and known.client_id == member.client_id:
@@ -328,13 +335,15 @@ class Producers:
         members = self._groups.get(group)
         if members is None or connection not in members:
             return
-        del members[connection]
+        client_id = members.pop(connection).client_id
         if not members:
             del self._groups[group]
         names = self._by_connection[connection]
         names.discard(group)
         if not names:
             del self._by_connection[connection]
+            if self._by_client.get(client_id) is connection:
+                del self._by_client[client_id]
 
     def drop_connection(self, connection: IConnection) -> None:
         """A link is gone: its memberships end."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from txrocketmq.broker.feature import Feature
 from txrocketmq.broker.pop.service import PopService
+from txrocketmq.broker.reply.processor import ReplyService
 from txrocketmq.broker.timer.service import TimerService
 from txrocketmq.interfaces import IConfigFiles
 
@@ -18,4 +19,4 @@ if TYPE_CHECKING:
 
 def make_features(core: BrokerCore, files: IConfigFiles) -> tuple[Feature, ...]:
     """The features of a broker whose tables and stores are made."""
-    return (PopService(core, files), TimerService(core, files))
+    return (PopService(core, files), TimerService(core, files), ReplyService(core))

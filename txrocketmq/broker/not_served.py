@@ -6,7 +6,6 @@ from txrocketmq.model.codes import RequestCode
 
 R = RequestCode
 
-_REPLY_LATER = "request-reply messages come with a later release"
 _REPLICA_LATER = "replication comes with a later release"
 _ACCESS_LATER = "access control comes with a later release"
 _COLD_LATER = "flow control of cold reads comes with a later release"
@@ -20,7 +19,6 @@ _NOBODY = "declared by the protocol, served by no official broker"
 _ONLY_4X = "only brokers of the 4.x line served it"
 
 _REASONS: dict[str, tuple[RequestCode, ...]] = {
-    _REPLY_LATER: (R.SEND_REPLY_MESSAGE, R.SEND_REPLY_MESSAGE_V2),
     _REPLICA_LATER: (
         R.GET_BROKER_EPOCH_CACHE,
         R.NOTIFY_BROKER_ROLE_CHANGED,

@@ -55,6 +55,20 @@ _OPERATIONS_OF_CLIENTS = (
         Lane.SEND,
     ),
     _row(
+        R.SEND_REPLY_MESSAGE,
+        h.SendMessageRequestHeader,
+        h.SendMessageResponseHeader,
+        "reply.send_reply",
+        Lane.REPLY,
+    ),
+    _row(
+        R.SEND_REPLY_MESSAGE_V2,
+        h.SendMessageRequestHeaderV2,
+        h.SendMessageResponseHeader,
+        "reply.send_reply",
+        Lane.REPLY,
+    ),
+    _row(
         R.RECALL_MESSAGE,
         h.RecallMessageRequestHeader,
         h.RecallMessageResponseHeader,

@@ -292,7 +292,7 @@ class BrokerCoreKeys:
         3000, "Milliseconds that a request forwarded to another broker may take."
     )
     store_reply_message_enable: bool = flag(
-        True, "Store reply messages that could not be handed over."
+        True, "Store reply messages, handed over or not."
     )
     consumer_offset_update_version_step: int = int64(
         500, "Offset changes after which the offset table's version goes up."

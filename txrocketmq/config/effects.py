@@ -58,6 +58,8 @@ AT_START = frozenset(
         "transactionMetricFlushInterval",
         # POP.
         *("ackThreadPoolQueueCapacity", "reviveInterval"),
+        # Request-reply.
+        "replyThreadPoolQueueCapacity",
         # Replication.
         *("haMasterAddress", "brokerHeartbeatInterval", "syncBrokerMemberGroupPeriod"),
         "skipPreOnline",
@@ -105,6 +107,7 @@ AT_ONCE = frozenset(
         *("maxMsgsNumBatch", "defaultQueryMaxNum", "offsetCheckInSlave", "readUnCommitted"),
         # Delays and transactions.
         *("delayOffsetUpdateVersionStep", "enableScheduleMessageStats"),
+        "storeReplyMessageEnable",
         *("rejectTransactionMessage", "transactionTimeOut", "transactionCheckInterval"),
         *("transactionCheckMax", "transactionOpMsgMaxSize", "transactionOpBatchInterval"),
         # Timed messages.

@@ -51,6 +51,7 @@ public final class Puppet {
         new TransactionProducers().register(puppet.operations);
         new LitePullConsumers().register(puppet.operations);
         new Admin().register(puppet.operations);
+        new Requests().register(puppet.operations);
         new Servers().register(puppet.operations);
         new Load().register(puppet.operations);
         puppet.serve();

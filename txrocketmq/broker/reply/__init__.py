@@ -1,0 +1,1 @@
+"""Request-reply calls: an answer goes back to the client that asked."""
