@@ -117,14 +117,16 @@ def load_checkpoint(disk: IDisk, path: str) -> TimerCheckpoint | None:
     return TimerCheckpoint.decode(disk.read_at(path, 0, CHECKPOINT_BYTES))
 
 
-def save_checkpoint(disk: IDisk, path: str, data: bytes) -> None:
-    """Pool: write the file and bring it to the device."""
+def save_checkpoint(disk: IDisk, path: str, data: bytes, *, is_settled: bool) -> None:
+    """Pool: write the file and bring it to the device.
+
+    :param is_settled: whether its directory entry is there already.
+    """
     directory = path.rpartition("/")[0]
-    is_new = not disk.exists(path)
-    if is_new:
+    if not disk.exists(path):
         disk.makedirs(directory)
         disk.create(path, CHECKPOINT_BYTES)
     disk.write_at(path, 0, data)
     disk.sync_file(path)
-    if is_new:
+    if not is_settled:
         disk.sync_directory(directory)

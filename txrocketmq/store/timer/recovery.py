@@ -7,7 +7,6 @@ the commit log: official brokers keep those, and read whatever is there by then.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import attrs
@@ -23,7 +22,7 @@ from txrocketmq.codec.storefiles import (
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IDisk
 from txrocketmq.store.timer.log import TimerLog, file_path, is_unit
-from txrocketmq.store.timer.wheel import PAGE_BYTES, WHEEL_BYTES, Slot, TimerWheel
+from txrocketmq.store.timer.wheel import PAGE_BYTES, Slot, TimerWheel
 
 _CHUNK_BYTES = 4096 * TIMER_UNIT_BYTES
 _WHEEL_CHUNK_BYTES = 256 * PAGE_BYTES
@@ -59,6 +58,7 @@ class TimerRecovery:
 
     :param directory: of the timer log.
     :param wheel_path: the wheel's file.
+    :param wheel: an empty one.
     :param read_ms: slots before this time are done with.
     :param log_position: where the checkpoint says that the log was flushed.
     :param log_end: where the commit log ends.
@@ -70,7 +70,7 @@ class TimerRecovery:
         directory: str,
         wheel_path: str,
         file_size: int,
-        precision_ms: int,
+        wheel: TimerWheel,
         read_ms: int,
         log_position: int,
         log_end: int,
@@ -79,7 +79,7 @@ class TimerRecovery:
         self._directory = directory
         self._wheel_path = wheel_path
         self._file_size = file_size
-        self._wheel = TimerWheel(precision_ms)
+        self._wheel = wheel
         self._read_ms = read_ms
         self._log_position = log_position
         self._log_end = log_end
@@ -92,6 +92,7 @@ class TimerRecovery:
         bases = self._files()
         has_wheel = self._load_wheel()
         known: set[int] = set()
+        newest: dict[int, int] = {}
         begin = end = bases[0] if bases else 0
         if has_wheel:
             begin = max(begin, self._log_position - self._file_size)
@@ -104,31 +105,39 @@ class TimerRecovery:
                 break
             if unit.position >= self._log_position:
                 known.add(unit.physical_offset)
+                newest[unit.position] = unit.time_ms
             last_offset = unit.physical_offset
             self._show(unit)
         self._cut(end, bases)
-        self._mend(end, bases)
+        self._mend(end, newest, bases)
         return Recovered(self._wheel, TimerLog(self._file_size, end), known, last_offset)
 
     # ------------------------------------------------------------------ files
 
     def _files(self) -> list[int]:
+        """The starts of the files, ascending. Those behind the checkpoint that a crash left without length or without the one before them are
+        deleted: what they hold is taken again."""
         names = [name for name in self._disk.listdir(self._directory) if name.isdecimal()]
-        bases = []
+        bases: list[int] = []
+        is_broken = False
+        directory = self._directory
         for name in names:
-            path = f"{self._directory}/{name}"
+            base, path = int(name), f"{self._directory}/{name}"
             size = self._disk.size(path)
-            if size != self._file_size:
-                if size == 0 and name == names[-1]:
-                    self._disk.remove(path)
-                    continue
+            is_next = not bases or base == bases[-1] + self._file_size
+            is_unsure = base + self._file_size > self._log_position
+            is_broken = is_broken or (is_unsure and (size == 0 or not is_next))
+            if is_broken:
+                self._disk.remove(path)
+                self._disk.sync_directory(directory)
+            elif size != self._file_size:
                 raise StoreError(
                     f"{path} has {size} bytes, not the {self._file_size} of mappedFileSizeTimerLog"
                 )
-            bases.append(int(name))
-        for before, base in itertools.pairwise(bases):
-            if base != before + self._file_size:
+            elif not is_next:
                 raise StoreError(f"the timer log in {self._directory} lacks the file before {base}")
+            else:
+                bases.append(base)
         return bases
 
     def _load_wheel(self) -> bool:
@@ -136,8 +145,15 @@ class TimerRecovery:
         size = disk.size(path) if disk.exists(path) else 0
         if size == 0:
             return False
-        if size != WHEEL_BYTES:
-            raise StoreError(f"the timer wheel {path} has {size} bytes, not {WHEEL_BYTES}")
+        if size != self._wheel.file_bytes:
+            log.warn(
+                "the timer wheel {path} has {size} bytes, not {wanted}: it is made anew from its log",
+                path=path,
+                size=size,
+                wanted=self._wheel.file_bytes,
+            )
+            disk.remove(path)
+            return False
         position = disk.next_data(path, 0)
         while position < size:
             position -= position % PAGE_BYTES
@@ -203,24 +219,26 @@ class TimerRecovery:
         if bases:
             disk.sync_directory(self._directory)
 
-    def _mend(self, end: int, bases: list[int]) -> None:
-        """See that no slot points behind the log's end."""
+    def _mend(self, end: int, newest: dict[int, int], bases: list[int]) -> None:
+        """See that no slot points behind the log's end, or to a unit that took the place of one that a crash took.
+
+        :param newest: the times of the units behind the checkpoint by their positions; those before it are what they were.
+        """
         wheel = self._wheel
         broken = {
             time_ms: slot
             for time_ms, slot in wheel.used()
-            if time_ms >= self._read_ms and slot.last >= end
+            if time_ms >= self._read_ms
+            and slot.last >= min(end, self._log_position)
+            and newest.get(slot.last) != time_ms
         }
         if not broken:
             return
         log.warn("{count} slots of the timer wheel knew more than its log", count=len(broken))
         for time_ms in broken:
             wheel.clear(time_ms)
-        firsts = [slot.first for slot in broken.values() if 0 <= slot.first < end]
-        if not firsts:
-            return
         found: dict[int, Slot] = {}
-        begin = min(firsts)
+        begin = max(0, min([end, self._log_position, *(s.first for s in broken.values())]))
         for unit in self._units(begin - begin % self._file_size, bases):
             if unit.time_ms in broken:
                 old = found.get(unit.time_ms)

@@ -33,10 +33,8 @@ from txrocketmq.store.timer.checkpoint import (
 from txrocketmq.store.timer.log import NO_UNIT, Part, TimerLog, file_path, make_unit
 from txrocketmq.store.timer.recovery import TimerRecovery
 from txrocketmq.store.timer.wheel import (
-    ALL_SLOTS,
     PAGE_BYTES,
     SLOTS,
-    WHEEL_BYTES,
     Slot,
     TimerWheel,
 )
@@ -52,6 +50,7 @@ class TimerStore:
 
     :param pool: for writing.
     :param read_pool: for reading.
+    :param slots: slots of half a round of the wheel.
     :param store: has the messages; tells how far its log is, and is flushed.
     :ivar read_ms: every slot before this time is done with; moved by whoever delivers.
     :ivar start_ms: what it was at the start.
@@ -74,6 +73,7 @@ class TimerStore:
         read_pool: IBlockingPool,
         store: IMessageStore,
         now_ms: Callable[[], int],
+        slots: int = SLOTS,
     ) -> None:
         self._config = config
         self._disk = disk
@@ -86,7 +86,8 @@ class TimerStore:
         self._wheel_path = f"{root}/timerwheel"
         self._checkpoint_path = f"{root}/config/{FILE_NAME}"
         self.precision_ms = max(1, config.timer_precision_ms)
-        self.wheel = TimerWheel(self.precision_ms)
+        self._slots = slots
+        self.wheel = TimerWheel(self.precision_ms, slots)
         self._log = TimerLog(config.mapped_file_size_timer_log)
         self.read_ms = 0
         self.start_ms = 0
@@ -101,12 +102,14 @@ class TimerStore:
         self._safe = (0, 0)
         self._flushing: Deferred[bool] | None = None
         self._has_delivered = False
+        #: Files whose directory entries this process knows to be on the device.
+        self._settled: set[str] = set()
 
     @property
     def roll_slots(self) -> int:
         """Slots that a message may lie ahead in the wheel; farther ones are put again (official rule)."""
         wanted = self._config.timer_roll_window_slot
-        most = SLOTS - BLANK_SLOTS
+        most = self._slots - BLANK_SLOTS
         return most if wanted > most or wanted < 2 else wanted
 
     # ------------------------------------------------------------------ start
@@ -125,7 +128,7 @@ class TimerStore:
             self._directory,
             self._wheel_path,
             self._config.mapped_file_size_timer_log,
-            self.precision_ms,
+            self.wheel,
             self.wheel.floor(found.read_ms),
             found.log_position,
             log_end,
@@ -159,7 +162,7 @@ class TimerStore:
         that an older time still needs."""
         return (
             self._log.tail_bytes < MAX_TAIL_BYTES
-            and time_ms - self.read_ms < (ALL_SLOTS - 1) * self.precision_ms
+            and time_ms - self.read_ms < (self.wheel.slots - 1) * self.precision_ms
         )
 
     def add(
@@ -300,9 +303,11 @@ class TimerStore:
             self._log.file_size,
             self._log.parts(),
             self._wheel_path,
+            self.wheel.file_bytes,
             pages,
             self._checkpoint_path,
             new.encode(),
+            frozenset(self._settled),
         )
         done: Deferred[bool] = Deferred()
         self._flushing = done
@@ -320,8 +325,9 @@ class TimerStore:
             _, read_ms, offset = self._notes.popleft()
             self._safe = (read_ms, offset)
 
-    def _flushed(self, _: object, end: int, new: TimerCheckpoint) -> bool:
+    def _flushed(self, settled: set[str], end: int, new: TimerCheckpoint) -> bool:
         self._log.written_to(end)
+        self._settled |= settled
         self._saved = new
         self.wheel.forget_before(min(self._safe[0], self.read_ms))
         return True
@@ -358,36 +364,37 @@ def _write(
     file_size: int,
     parts: list[Part],
     wheel_path: str,
+    wheel_bytes: int,
     pages: list[tuple[int, bytes]],
     checkpoint_path: str,
     checkpoint: bytes,
-) -> None:
-    """Pool: the log, the wheel, the checkpoint."""
+    settled: frozenset[str],
+) -> set[str]:
+    """Pool: the log, the wheel, the checkpoint; which files are there for good now."""
     written: list[str] = []
-    has_new = False
     for part in parts:
         path = file_path(directory, part.base)
         if not disk.exists(path):
             disk.makedirs(directory)
             disk.create(path, file_size)
-            has_new = True
         disk.write_at(path, part.position, part.data)
         if path not in written:
             written.append(path)
     for path in written:
         disk.sync_file(path)
-    if has_new:
+    if not settled.issuperset(written):
         disk.sync_directory(directory)
     if pages:
-        is_new = not disk.exists(wheel_path)
-        if is_new:
-            disk.create(wheel_path, WHEEL_BYTES)
+        if not disk.exists(wheel_path):
+            disk.create(wheel_path, wheel_bytes)
         for index, page in pages:
             disk.write_at(wheel_path, index * PAGE_BYTES, page)
         disk.sync_file(wheel_path)
-        if is_new:
+        if wheel_path not in settled:
             disk.sync_directory(wheel_path.rpartition("/")[0])
-    save_checkpoint(disk, checkpoint_path, checkpoint)
+        written.append(wheel_path)
+    save_checkpoint(disk, checkpoint_path, checkpoint, is_settled=checkpoint_path in settled)
+    return {*written, checkpoint_path}
 
 
 def _clean(disk: IDisk, directory: str, file_size: int, end: int, min_offset: int) -> int:

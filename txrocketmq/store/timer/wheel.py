@@ -15,11 +15,8 @@ from txrocketmq.codec.storefiles import TIMER_SLOT, TIMER_SLOT_BYTES
 DAYS = 7
 SLOTS = DAYS * 24 * 3600
 """Slots of half a round; the file has twice as many."""
-ALL_SLOTS = 2 * SLOTS
-WHEEL_BYTES = ALL_SLOTS * TIMER_SLOT_BYTES
 PAGE_BYTES = 4096
 PAGE_SLOTS = PAGE_BYTES // TIMER_SLOT_BYTES
-PAGES = ALL_SLOTS // PAGE_SLOTS
 
 _NO_PAGE = bytes(PAGE_BYTES)
 
@@ -41,13 +38,21 @@ class TimerWheel:
     """The slots.
 
     :param precision_ms: the span of a slot.
+    :param slots: slots of half a round; official files have 7 days of seconds.
+    :ivar slots: all slots.
     :ivar dirty: pages that are not on disk as they are here.
     """
 
-    def __init__(self, precision_ms: int) -> None:
+    def __init__(self, precision_ms: int, slots: int = SLOTS) -> None:
         self.precision_ms = precision_ms
+        self.slots = 2 * slots
         self.dirty: set[int] = set()
         self._pages: dict[int, bytearray] = {}
+
+    @property
+    def file_bytes(self) -> int:
+        """The file's length."""
+        return self.slots * TIMER_SLOT_BYTES
 
     def floor(self, time_ms: int) -> int:
         """The start of the slot of a time."""
@@ -56,7 +61,7 @@ class TimerWheel:
     def get(self, time_ms: int) -> Slot | None:
         """The slot of a time; None when nothing waits for it."""
         number = time_ms // self.precision_ms
-        page = self._pages.get(number % ALL_SLOTS // PAGE_SLOTS)
+        page = self._pages.get(number % self.slots // PAGE_SLOTS)
         if page is None:
             return None
         held, first, last, messages, _ = TIMER_SLOT.unpack_from(
@@ -67,7 +72,7 @@ class TimerWheel:
     def put(self, time_ms: int, slot: Slot) -> None:
         """Set the slot of a time; whatever was in its place is forgotten."""
         number = time_ms // self.precision_ms
-        index = number % ALL_SLOTS // PAGE_SLOTS
+        index = number % self.slots // PAGE_SLOTS
         page = self._pages.get(index)
         if page is None:
             page = self._pages[index] = bytearray(PAGE_BYTES)
@@ -93,7 +98,7 @@ class TimerWheel:
     def clear(self, time_ms: int) -> None:
         """Empty the slot of a time."""
         number = time_ms // self.precision_ms
-        index = number % ALL_SLOTS // PAGE_SLOTS
+        index = number % self.slots // PAGE_SLOTS
         page = self._pages.get(index)
         if page is not None and self.get(time_ms) is not None:
             TIMER_SLOT.pack_into(page, number % PAGE_SLOTS * TIMER_SLOT_BYTES, 0, 0, 0, 0, 0)
@@ -102,9 +107,9 @@ class TimerWheel:
     def next_used(self, time_ms: int, end_ms: int) -> int | None:
         """The first time from ``time_ms`` on, before ``end_ms``, for which something waits."""
         number, end = time_ms // self.precision_ms, end_ms // self.precision_ms
-        end = min(end, number + ALL_SLOTS)
+        end = min(end, number + self.slots)
         while number < end:
-            if number % ALL_SLOTS // PAGE_SLOTS not in self._pages:
+            if number % self.slots // PAGE_SLOTS not in self._pages:
                 number += PAGE_SLOTS - number % PAGE_SLOTS
                 continue
             if self.get(number * self.precision_ms) is not None:
