@@ -141,7 +141,8 @@ class Producer(_Client):
         """Begin to send ``count`` messages.
 
         ``mode`` is sync, async, oneway, batch, ordered (queue by key) or queue (all to one). ``first`` is the first sequence
-        number, ``size`` the body's bytes, ``tags`` are taken in turn, ``insist_ms`` is for how long failed sends are repeated.
+        number, ``size`` the body's bytes, ``tags`` are taken in turn, ``insist_ms`` is for how long failed sends are repeated;
+        ``timed`` asks for times of delivery, taken in turn: ``NAME=value``, or ``NAME=+ms`` from now.
         """
         job = f"run-{next(_NUMBERS)}"
         self._ask("send_start", job=job, topic=topic, seed=seed, count=count, mode=mode, **args)
@@ -151,6 +152,11 @@ class Producer(_Client):
         """Send one message of given text; the whole send result."""
         result: dict[str, Any] = self._ask("send_text", topic=topic, body=body, **args)
         return result
+
+    def recall(self, topic: str, handle: str) -> str:
+        """Take a timed message back (5.x clients); its id."""
+        message_id: str = self._ask("recall", topic=topic, handle=handle)
+        return message_id
 
 
 class PushConsumer(_Client):

@@ -47,6 +47,8 @@ _BROKER_SETTINGS = {
     "transactionTimeOut": "1500",
     "transactionCheckInterval": "3000",
     "transactionOpBatchInterval": "500",
+    "mappedFileSizeTimerLog": str(1024 * 1024),
+    "recallMessageEnable": "true",
 }
 
 

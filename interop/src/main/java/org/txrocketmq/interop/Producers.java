@@ -12,6 +12,7 @@ import org.apache.rocketmq.client.producer.MessageQueueSelector;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageConst;
 
 /** Producers, and bulk sends that run while other operations go on. */
@@ -34,6 +35,7 @@ final class Producers {
             .awaitAttempted(args.integer("at_least"), args.number("timeout_ms")));
         operations.put("producer.send_join", args -> jobs.remove(args.text("job")).finish(args.number("timeout_ms")));
         operations.put("producer.send_text", this::sendText);
+        operations.put("producer.recall", this::recall);
         operations.put("producer.queues", args -> {
             List<Object> queues = new ArrayList<>();
             producers.get(args.text("name")).fetchPublishMessageQueues(args.text("topic"))
@@ -81,6 +83,9 @@ final class Producers {
             int at = property.indexOf('=');
             message.putUserProperty(property.substring(0, at), property.substring(at + 1));
         }
+        for (String time : args.texts("timed")) {
+            askForTime(message, time);
+        }
         SendResult sent = producers.get(args.text("name")).send(message);
         Map<String, Object> result = new LinkedHashMap<>();
         result.put("status", sent.getSendStatus().name());
@@ -89,7 +94,34 @@ final class Producers {
         result.put("offset", sent.getQueueOffset());
         result.put("msg_id", sent.getMsgId());
         result.put("offset_msg_id", sent.getOffsetMsgId());
+        result.put("recall_handle", recallHandle(sent));
         return result;
+    }
+
+    /** Ask for a time of delivery: {@code NAME=value}, with {@code NAME=+value} for so many ms from now. */
+    private static void askForTime(Message message, String time) {
+        int at = time.indexOf('=');
+        String value = time.substring(at + 1);
+        if (value.startsWith("+")) {
+            value = Long.toString(System.currentTimeMillis() + Long.parseLong(value));
+        }
+        MessageAccessor.putProperty(message, time.substring(0, at), value);
+    }
+
+    /** Clients of the 4.x line have no such thing. */
+    private static Object recallHandle(SendResult sent) throws ReflectiveOperationException {
+        try {
+            return sent.getClass().getMethod("getRecallHandle").invoke(sent);
+        } catch (NoSuchMethodException older) {
+            return null;
+        }
+    }
+
+    /** Take a timed message back; its id. Only clients of the 5.x line can. */
+    private Object recall(Args args) throws ReflectiveOperationException {
+        DefaultMQProducer producer = producers.get(args.text("name"));
+        return producer.getClass().getMethod("recallMessage", String.class, String.class)
+            .invoke(producer, args.text("topic"), args.text("handle"));
     }
 
     /**
@@ -109,6 +141,7 @@ final class Producers {
         private final int size;
         private final List<String> tags;
         private final List<Integer> delayLevels;
+        private final List<String> timed;
         private final long insistUntil;
         private final List<List<Object>> results = new ArrayList<>();
         private final List<List<Object>> errors = new ArrayList<>();
@@ -130,6 +163,7 @@ final class Producers {
             size = args.integer("size", 128);
             tags = args.texts("tags");
             delayLevels = args.integers("delay_levels");
+            timed = args.texts("timed");
             insistUntil = System.currentTimeMillis() + args.number("insist_ms", 0);
         }
 
@@ -157,6 +191,9 @@ final class Producers {
             message.putUserProperty(Received.SEQUENCE, Integer.toString(sequence));
             if (!delayLevels.isEmpty()) {
                 message.setDelayTimeLevel(delayLevels.get(sequence % delayLevels.size()));
+            }
+            if (!timed.isEmpty()) {
+                askForTime(message, timed.get(sequence % timed.size()));
             }
             return message;
         }
