@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
-from memory_network import Network
 from small_world import run_until, start_broker, start_name_server
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -15,6 +14,7 @@ from txrocketmq.client.instance import ClientInstance
 from txrocketmq.client.producer.config import ProducerConfig
 from txrocketmq.client.producer.producer import Producer
 from txrocketmq.codec.record import decode_records
+from txrocketmq.testing.network import Network
 
 NAME_SERVER = "192.0.2.1:9876"
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from memory_network import Network
 from small_broker import SmallBroker, send_header
 
 from txrocketmq.broker.config_files import ConfigFiles
@@ -22,6 +21,7 @@ from txrocketmq.remoting.client import RemotingClient
 from txrocketmq.remoting.limits import RemotingLimits
 from txrocketmq.remoting.protocol import RemotingServerFactory
 from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.network import Network
 from txrocketmq.testing.pools import ImmediatePool
 
 #: When a client whose connection was idle is closed, on both sides.

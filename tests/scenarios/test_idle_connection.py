@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from memory_network import Network
 from small_world import Sender, start_broker, start_name_server
+
+from txrocketmq.testing.network import Network
 
 NAMES = "192.0.2.100:9876"
 MAIN, FAST = "192.0.2.1:10911", "192.0.2.1:10909"

@@ -6,7 +6,6 @@ import json
 import random
 import time
 
-from memory_network import Network
 from small_world import ask, remoting_client, run_until, start_broker, start_name_server
 
 from txrocketmq.broker.config_files import ConfigFiles
@@ -24,6 +23,7 @@ from txrocketmq.codec.headers import (
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.topic import DataVersion, TopicConfig
 from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.network import Network
 from txrocketmq.testing.pools import ImmediatePool
 
 NAMES = "192.0.2.100:9876"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from memory_network import Network
 from small_world import run_until, start_broker, start_name_server, stop_broker
 
 from txrocketmq.model.codes import RequestCode
+from txrocketmq.testing.network import Network
 
 A, B, C = (f"192.0.2.10{number}:9876" for number in range(3))
 WITHIN_S = 5

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from memory_network import Network
 from small_world import Sender, run_until, start_broker, start_name_server
 
 from txrocketmq.model.codes import ResponseCode
+from txrocketmq.testing.network import Network
 
 NAMES = "192.0.2.100:9876"
 BOTH = {"broker-1", "broker-2"}

@@ -8,12 +8,12 @@ from collections import Counter
 from typing import Any
 
 from client_world import ClientWorld
-from memory_network import Network
 from test_s15_no_brake import resident_bytes
 
 from txrocketmq.codec.frame import FrameSplitter
 from txrocketmq.model.message import Message
 from txrocketmq.remoting.client import RemotingClient
+from txrocketmq.testing.network import Network
 
 ROUNDS, WARM_UP = 1000, 100
 MAX_GROWTH_BYTES = 5 * 1024 * 1024

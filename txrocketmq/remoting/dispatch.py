@@ -21,6 +21,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
@@ -505,8 +506,17 @@ def find_handler(handlers: Mapping[str, object], name: str) -> Handler:
     method = getattr(owner, method_name, None)
     if not callable(method):
         raise ValueError(f"handler {name!r}: {type(owner).__name__} has no method {method_name!r}")
-    try:
-        inspect.signature(method).bind(object())
-    except TypeError:
-        raise ValueError(f"handler {name!r} must take one request") from None
+    function = getattr(method, "__func__", method)
+    if not _takes_one_request(function, function is not method):
+        raise ValueError(f"handler {name!r} must take one request")
     return method  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=1024)
+def _takes_one_request(function: Callable[..., Any], is_bound: bool) -> bool:
+    # Remembered: a process with several servers, as tests have them, would look at each method again and again.
+    try:
+        inspect.signature(function).bind(*(object(),) * (2 if is_bound else 1))
+    except TypeError:
+        return False
+    return True

@@ -20,15 +20,29 @@ BLOCK_BYTES = 4096
 class _File:
     """Bytes as programs see them, and which of them the device has."""
 
-    __slots__ = ("allocated", "blocks", "data", "synced")
+    __slots__ = ("allocated", "blocks", "data", "synced", "synced_size")
 
     def __init__(self, size: int = 0) -> None:
         self.data = bytearray(size)
-        self.synced = bytearray(size)
+        #: What is missing at its end is zero.
+        self.synced = bytearray()
+        self.synced_size = size
         #: Blocks that exist.
         self.blocks: set[int] = set()
         #: Everything below is allocated for a mapping.
         self.allocated = 0
+
+    def device(self) -> bytes:
+        """What the device has, as long as the file was when it was synced."""
+        return bytes(self.synced).ljust(self.synced_size, b"\0")
+
+    def sync(self, start: int, end: int) -> None:
+        """The device has a part, too."""
+        self.synced_size = len(self.data)
+        del self.synced[self.synced_size :]
+        if start < end:
+            self.synced.extend(bytes(max(0, start - len(self.synced))))
+            self.synced[start:end] = self.data[start:end]
 
 
 @implementer(IMapping)
@@ -108,12 +122,12 @@ class MemoryDisk:
 
     def synced(self, path: str) -> bytes:
         """What the device has of a file."""
-        return bytes(self._file(path).synced)
+        return self._file(path).device()
 
     def crash(self) -> None:
         """The power fails: what was not synced is gone. Mappings must not be used any more."""
         for file in self._files.values():
-            file.data = bytearray(file.synced)
+            file.data = bytearray(file.device())
         self.locked.clear()
 
     # ------------------------------------------------------------------ for mappings
@@ -130,10 +144,7 @@ class MemoryDisk:
         if self.sync_error is not None:
             raise self.sync_error
         self.syncs.append((path, start, end))
-        size = len(file.data)
-        del file.synced[size:]
-        file.synced.extend(bytes(size - len(file.synced)))
-        file.synced[start:end] = file.data[start:end]
+        file.sync(start, end)
 
     def _file(self, path: str) -> _File:
         file = self._files.get(path)
@@ -198,8 +209,8 @@ class MemoryDisk:
             return
         # Large and nearly empty: what lies between the blocks is zero on both sides.
         self.sync_bytes(path, file, 0, 0)
-        for start in [number * BLOCK_BYTES for number in file.blocks]:
-            file.synced[start : start + BLOCK_BYTES] = file.data[start : start + BLOCK_BYTES]
+        for start in sorted(number * BLOCK_BYTES for number in file.blocks):
+            file.sync(start, min(start + BLOCK_BYTES, size))
 
     def sync_directory(self, path: str) -> None:
         """See `IDisk`. Directories of this disk are always on the device."""
@@ -211,7 +222,7 @@ class MemoryDisk:
     def sync_all(self, path: str) -> None:
         """See `IDisk`."""
         for file in self._files.values():
-            file.synced = bytearray(file.data)
+            file.sync(0, len(file.data))
         if self.sync_error is not None:
             raise self.sync_error
 
@@ -250,6 +261,12 @@ class MemoryDisk:
         while path not in self._directories:
             self._directories.add(path)
             path = os.path.dirname(path)
+
+    def rename(self, path: str, target: str) -> None:
+        """See `IDisk`."""
+        file = self._file(path)
+        del self._files[path]
+        self._files[target] = file
 
     def remove(self, path: str) -> None:
         """See `IDisk`."""
