@@ -11,6 +11,7 @@ from small_broker import ROOT, START_S, SmallBroker
 from timers import bodies, delivered, killed, power_failed, recall, run, send_timed
 
 from txrocketmq.codec.storefiles import TIMER_CHECKPOINT
+from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.names import TIMER_TOPIC
 
 START_MS = START_S * 1000
@@ -272,3 +273,35 @@ def test_whatever_happens_nothing_is_early_lost_or_not_recalled(seed: int) -> No
     world = World(seed)
     world.play()
     world.check()
+
+
+def test_a_slave_takes_what_its_master_took_delivers_nothing_and_goes_on_as_master() -> None:
+    broker = SmallBroker()
+    peer = broker.connect()
+    send_timed(peer, b"over", UNIQ_KEY="1", TIMER_DELAY_MS="500")
+    send_timed(peer, b"waits", UNIQ_KEY="2", TIMER_DELAY_SEC="20")
+    run(broker.clock, 3)
+    told = {
+        code: peer.ask(code).body
+        for code in (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS)
+    }
+    broker.stop()
+    # A slave's own files come from its own work.
+    for name in ("timerwheel", "config/timercheck", "config/timermetrics"):
+        broker.disk.remove(f"{ROOT}/{name}")
+    broker.disk.rmtree(f"{ROOT}/timerlog")
+    slave = SmallBroker(broker.disk, broker.clock, broker_role="SLAVE", broker_id=1)
+    run(slave.clock, 1.1)
+    timer = timer_of(slave).timer
+    assert (timer.queue_offset, timer.waiting) == (0, 0)
+    tables = {code: take for _, code, take in slave.core.replication.sync._tables}
+    for code, body in told.items():
+        tables[code](body)
+    run(slave.clock, 25)
+    assert (timer.queue_offset, timer.waiting) == (2, 1)
+    assert timer_of(slave).metrics.count("TopicA") == 1
+    assert slave.store.max_offset("TopicA", 0) == 1
+    slave.stop()
+    master = SmallBroker(slave.disk, slave.clock)
+    run(master.clock, 0.2)
+    assert bodies(master) == [b"over", b"waits"]

@@ -158,6 +158,30 @@ def test_the_last_unit_of_a_file_leaves_room_for_the_end_mark() -> None:
     assert log.tail_bytes == 52
 
 
+def test_a_unit_that_would_leave_no_room_for_the_mark_goes_to_the_next_file() -> None:
+    log = TimerLog(52 * 9)
+    assert [log.append(bytes(52)) for _ in range(9)] == [*(n * 52 for n in range(8)), 52 * 9]
+    assert TIMER_END.unpack(log.parts()[0].data[-16:])[0] == 52
+
+
+def test_what_a_failed_flush_should_have_written_is_written_by_a_later_one() -> None:
+    disk, log = MemoryDisk(), Log()
+    log.end = log.flushed = 10_000
+    timer = make_store(disk, log, "/store")
+    timer.add(NOW_MS + 1000, NOW_MS, 0, 100, 0)
+    disk.sync_error = OSError(5, "broken")
+    assert not flush(timer)
+    assert not timer.is_flushed
+    disk.sync_error = None
+    # So many that a start does not look at the first unit any more.
+    for number in range(1, 30):
+        timer.add(NOW_MS + 600_000, NOW_MS, number * 100, 100, 0)
+    assert flush(timer)
+    again = make_store(disk, log, "/store")
+    assert chain_of(again, NOW_MS + 1000) == [0]
+    assert again.waiting == 30
+
+
 def test_a_slot_of_an_older_round_is_empty() -> None:
     wheel = TimerWheel(1000, slots=PAGE_SLOTS)
     wheel.put(5000, Slot(1, 2, 3))
@@ -251,6 +275,24 @@ def test_a_chain_that_leads_elsewhere_ends_and_says_so() -> None:
     timer.read_slot(NOW_MS + 1000).addCallback(found.append)
     assert len(found[0]) == 0
     assert "is none of the slot" in found[0].fault
+
+
+def test_a_slot_whose_last_unit_was_lost_and_replaced_is_mended() -> None:
+    disk, log = MemoryDisk(), Log()
+    log.end = log.flushed = 1000
+    timer = make_store(disk, log, "/store")
+    timer.add(NOW_MS + 1000, NOW_MS, 0, 100, 0)
+    assert flush(timer)
+    saved = disk.read_at("/store/config/timercheck", 0, 4096)
+    timer.add(NOW_MS + 2000, NOW_MS, 100, 100, 0)
+    # As if another unit of the first slot had been there before a crash, and the wheel had reached the device.
+    timer.wheel.put(NOW_MS + 1000, Slot(0, 52, 2))
+    assert flush(timer)
+    disk.write_at("/store/config/timercheck", 0, saved)
+    again = make_store(disk, log, "/store")
+    assert chain_of(again, NOW_MS + 1000) == [0]
+    assert chain_of(again, NOW_MS + 2000) == [100]
+    assert again.waiting == 2
 
 
 def test_a_place_that_an_older_time_needs_is_not_taken() -> None:

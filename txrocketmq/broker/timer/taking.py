@@ -242,5 +242,7 @@ class TimerTaking:
             is_rolled=is_rolled,
             is_delete=is_delete,
         )
-        self._metrics.add(topic, -1 if is_delete else 1)
+        if not self._is_slave():
+            # A slave has its master's counts.
+            self._metrics.add(topic, -1 if is_delete else 1)
         return True
