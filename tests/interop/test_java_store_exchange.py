@@ -130,13 +130,15 @@ class Contents:
             by_key = admin.command("queryMsgByKey", "-t", NOTED, "-k", sent["key"])["output"]
             rows = [line.split()[:3] for line in by_key.splitlines()]
             assert [sent["msg_id"], str(sent["queue"]), str(sent["offset"])] in rows, by_key
+            # The older tool finds the topic by itself.
+            by_id = [] if puppet.line.startswith("4.") else ["-t", NOTED]
             place = ["-b", sent["broker"], "-i", str(sent["queue"]), "-o", str(sent["offset"])]
             for words in (
-                ["queryMsgByUniqueKey", "-i", sent["msg_id"]],
-                ["queryMsgById", "-i", sent["offset_msg_id"]],
-                ["queryMsgByOffset", *place],
+                ["queryMsgByUniqueKey", "-t", NOTED, "-i", sent["msg_id"]],
+                ["queryMsgById", *by_id, "-i", sent["offset_msg_id"]],
+                ["queryMsgByOffset", "-t", NOTED, *place],
             ):
-                output = admin.command(*words, "-t", NOTED)["output"]
+                output = admin.command(*words)["output"]
                 fields = dict(re.findall(r"^([A-Z][\w ]+): +(.*?) *$", output, re.MULTILINE))
                 assert fields.get("Keys") == f"[{sent['key']}]", f"{words}: {output}"
                 assert fields["Queue ID"] == str(sent["queue"]), output

@@ -74,7 +74,19 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.group()
+class _Plainly(click.Group):
+    """What goes wrong is one line, not a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except (OSError, RocketMQError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Plainly)
 def store() -> None:
     """Look into a store DIRECTORY (storePathRootDir), also one of the Java broker."""
 
@@ -89,7 +101,12 @@ def _open(directory: Path, commitlog: Path | None) -> StoreDirectory:
 
 
 def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds") if ms else "-"
+    if not ms:
+        return "-"
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} (no time)"
 
 
 # --------------------------------------------------------------------------- info and ls

@@ -89,17 +89,16 @@ class IndexService:
 
         :param clean: the last stop was orderly; else files that may be incomplete are deleted.
         """
-        in_time = True
+        trusted = True
         doomed: list[str] = []
-        for name in self._disk.listdir(self._directory):
-            if not name.isdigit():
-                continue
+        names = [name for name in self._disk.listdir(self._directory) if name.isdigit()]
+        found = {name: self._disk.size(f"{self._directory}/{name}") for name in names}
+        for name, size in found.items():
             file = self._new_file(name)
-            size = self._disk.size(file.path)
             if size == 0:
                 self._disk.remove(file.path)
                 continue
-            if size != file.size:
+            if size != file.size and file.size not in found.values():
                 self.log.error(
                     "index file {path} has {size} bytes, maxHashSlotNum and maxIndexNum ask for {expected}: not used",
                     path=file.path,
@@ -107,17 +106,26 @@ class IndexService:
                     expected=file.size,
                 )
                 continue
-            file.load_header(self._disk.read_at(file.path, 0, INDEX_HEADER_BYTES))
-            sound = file.is_sound(self._disk)
-            in_time = in_time and (clean or self._is_synced(file))
-            if sound and in_time:
+            reason = "may be incomplete after a crash"
+            if size != file.size:
+                reason = f"has {size} bytes, others {file.size}"
+                trusted = False
+            elif not self._is_sound(file):
+                reason = "contradicts itself"
+                trusted = False
+            elif file.count <= 1 and file.end_offset <= 0:
+                reason = "has no entries"
+                trusted = False
+            # Behind one that is not whole none counts: what that one lacks would never be indexed again.
+            trusted = trusted and (clean or self._is_synced(file))
+            if trusted:
                 self.files.append(file)
                 continue
             doomed.append(file.path)
             self.log.warn(
                 "index file {path} {reason}: deleted, what the log holds behind the last good one is indexed again",
                 path=file.path,
-                reason="may be incomplete after a crash" if sound else "contradicts itself",
+                reason=reason,
             )
         # The last one first: what a start that is cut short leaves must not look trustworthy without those before it.
         for path in reversed(doomed):
@@ -151,6 +159,10 @@ class IndexService:
                 mapping.close()
             self._disk.remove(file.path)
         self._go_on()
+
+    def _is_sound(self, file: IndexFile) -> bool:
+        file.load_header(self._disk.read_at(file.path, 0, INDEX_HEADER_BYTES))
+        return file.is_sound(self._disk)
 
     def _is_synced(self, file: IndexFile) -> bool:
         """Whether a file was surely on the device before the crash. Where one was not, no later one was."""
@@ -242,6 +254,18 @@ class IndexService:
         return job.addCallbacks(lambda _: None, self._sync_failed).addCallback(
             lambda _: not (self._unsynced or self._waiting or self.lost)
         )
+
+    def when_idle(self) -> Deferred[None]:
+        """Fires when nothing is being made ready."""
+        if not self._working:
+            return succeed(None)
+        idle: Deferred[None] = Deferred()
+        self._when_idle.append(idle)
+        return idle
+
+    def resume_at_end(self) -> None:
+        """The log was cut, and the index with it: what comes may be in the last file already."""
+        self._resuming = True
 
     def _sync_failed(self, failure: Failure) -> None:
         self._unsynced = True

@@ -16,9 +16,9 @@ import os
 import struct
 import sys
 from array import array
-from collections import OrderedDict
-from collections.abc import Iterator
-from itertools import chain
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -52,6 +52,7 @@ from txrocketmq.model.names import is_lmq
 from txrocketmq.store.checkpoint import RECOVERY_REWIND_MS
 from txrocketmq.store.damage import record_fault
 from txrocketmq.store.logdirs import split_paths
+from txrocketmq.store.mapped import file_name
 from txrocketmq.store.queuetable import EXTENSION_KIND
 
 _MAGIC_HEAD = struct.pack(">i", MAGIC_V1)[:3]
@@ -117,7 +118,7 @@ class QueueFiles:
         self._block_bytes = self.BLOCK_UNITS * unit_bytes
         self.is_batch = unit_bytes == BATCH_UNIT_BYTES
         files = _numbered(directory)
-        self.file_bytes = files[0][1].stat().st_size if files else 0
+        self.file_bytes = _usual_size(path for _, path in files)
         self.first_index = files[0][0] // unit_bytes if files else 0
         self.block, self.block_at = b"", 0
         self._files: list[tuple[int, Path]] = []
@@ -186,9 +187,20 @@ class QueueFiles:
 
 
 def _numbered(directory: Path) -> list[tuple[int, Path]]:
+    """The files whose names are numbers; anything else is not the store's."""
     if not directory.is_dir():
         return []
-    return sorted((int(path.name), path) for path in directory.iterdir() if path.name.isdigit())
+    return sorted(
+        (int(path.name), path)
+        for path in directory.iterdir()
+        if path.name.isdigit() and path.is_file()
+    )
+
+
+def _usual_size(paths: Iterable[Path]) -> int:
+    """The size that most of these files have, the larger one of two; 0 where there are none. Some may be cut, or too long."""
+    counts = Counter(path.stat().st_size for path in paths)
+    return max((count, size) for size, count in counts.items())[1] if counts else 0
 
 
 def _data_ranges(path: Path, position: int) -> Iterator[tuple[int, int]]:
@@ -300,8 +312,35 @@ class StoreDirectory:
             LogFile(offset, path, path.stat().st_size)
             for offset, path in sorted(found for path in directories for found in _numbered(path))
         ]
-        self.file_bytes = max((file.size for file in self.files), default=0)
+        self.file_bytes = self._log_file_bytes()
+        # What is beyond a file's end belongs to nobody.
+        self.files = [
+            attrs.evolve(file, size=min(file.size, self.file_bytes)) for file in self.files
+        ]
         self._maps: dict[int, mmap.mmap] = {}
+
+    def _log_file_bytes(self) -> int:
+        """The distance between most neighbours: files may have been cut. A file alone has the size that it has."""
+        offsets = [file.base_offset for file in self.files]
+        steps = Counter(after - before for before, after in pairwise(offsets))
+        if not steps:
+            return self.files[0].size if self.files else 0
+        return max((count, -step) for step, count in steps.items())[1] * -1
+
+    def make_files_whole(self) -> None:
+        """Give files of the log that were cut, that are too long, or that are missing in the middle, their length: with zeros."""
+        self._maps.clear()
+        whole: list[LogFile] = []
+        for file in self.files:
+            while whole and whole[-1].base_offset + self.file_bytes < file.base_offset:
+                base = whole[-1].base_offset + self.file_bytes
+                whole.append(LogFile(base, file.path.with_name(file_name(base)), self.file_bytes))
+            whole.append(attrs.evolve(file, size=self.file_bytes))
+        for file in whole:
+            with file.path.open("ab") as handle:
+                handle.truncate(self.file_bytes)
+                os.fsync(handle.fileno())
+        self.files = whole
 
     @property
     def min_offset(self) -> int:
@@ -421,9 +460,12 @@ class StoreDirectory:
         for kind, unit_bytes in _KINDS:
             root = self.root / kind
             for topic in sorted(root.iterdir()) if root.is_dir() else ():
-                for queue_id, path in _numbered(topic) if topic.is_dir() else ():
-                    if path.is_dir():
-                        yield QueueFiles(topic.name, queue_id, path, unit_bytes)
+                numbers = topic.iterdir() if topic.is_dir() else ()
+                for path in sorted(
+                    (path for path in numbers if path.name.isdigit() and path.is_dir()),
+                    key=lambda path: int(path.name),
+                ):
+                    yield QueueFiles(topic.name, int(path.name), path, unit_bytes)
 
     def known_topics(self) -> frozenset[str] | None:
         """Topics that the broker's table of topics has; None when it cannot be read. Others were deleted."""
@@ -465,6 +507,13 @@ class StoreDirectory:
         finally:
             os.close(fd)
 
+    def _queue_file_bytes(self, kind: str) -> int:
+        return _usual_size(
+            path
+            for path in self.root.glob(f"{kind}/*/*/*")
+            if path.name.isdigit() and path.is_file()
+        )
+
     def config(self, base: MessageStoreConfig | None = None) -> MessageStoreConfig:
         """A configuration under which a store opens this directory: the sizes of the files that are there.
 
@@ -476,17 +525,15 @@ class StoreDirectory:
             config.store_path_commit_log = str(self.log_directory)
         if self.file_bytes:
             config.mapped_file_size_commit_log = self.file_bytes
-        for queue in self.queues():
-            if queue.is_batch and queue.file_bytes:
-                config.mapper_file_size_batch_consume_queue = queue.file_bytes
-            elif queue.file_bytes:
-                config.mapped_file_size_consume_queue = queue.file_bytes
-            if is_lmq(queue.topic):
-                config.enable_lmq = config.enable_multi_dispatch = True
-        for path in self.root.glob(f"{EXTENSION_KIND}/*/*/*"):
+        if size := self._queue_file_bytes("batchconsumequeue"):
+            config.mapper_file_size_batch_consume_queue = size
+        if size := self._queue_file_bytes("consumequeue"):
+            config.mapped_file_size_consume_queue = size
+        if any(is_lmq(queue.topic) for queue in self.queues()):
+            config.enable_lmq = config.enable_multi_dispatch = True
+        if size := self._queue_file_bytes(EXTENSION_KIND):
             config.enable_consume_queue_ext = True
-            config.mapped_file_size_consume_queue_ext = path.stat().st_size
-            break
+            config.mapped_file_size_consume_queue_ext = size
         for path in self.index_paths():
             try:
                 view = IndexFileView(path)

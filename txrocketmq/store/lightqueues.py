@@ -93,6 +93,17 @@ class LightQueues:
         found = parse_properties(properties)
         return [(name, LMQ_QUEUE_ID) for name, _ in places(self._config, topic, found)]
 
+    def there(self, topic: str, properties: bytes) -> LightUnits:
+        """The light queues that there are of those that a record is in, by its property text, and its places in them."""
+        if _OFFSETS_NAME not in properties:
+            return ()
+        units = []
+        for name, offset in places(self._config, topic, parse_properties(properties)):
+            queue = self._table.find(name, LMQ_QUEUE_ID)
+            if isinstance(queue, ConsumeQueue):
+                units.append((queue, offset))
+        return tuple(units)
+
     def derived(self, topic: str, found: dict[str, str]) -> LightUnits:
         """The places of a record that was found in the log, by its properties."""
         units = {}

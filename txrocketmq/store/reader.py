@@ -386,10 +386,12 @@ class _Batch:
                 if not total:
                     self.status = _Status.NO_MATCHED_MESSAGE
                 continue
-            if position < log_start or position + size > log_end:
+            if position < log_start or not 0 < size <= log_end - position:
                 if not total:
                     self.status = _Status.MESSAGE_WAS_REMOVING
-                self._skip_below = commit_log.next_file_offset(position)
+                # A filler, or a bad unit, says nothing of those behind it.
+                if position < log_start:
+                    self._skip_below = commit_log.next_file_offset(position)
                 continue
             if self._needs_record and not self._matches(position, size):
                 continue

@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from txrocketmq.codec.record import blank_record, decode_record, encode_record, record_size
+from txrocketmq.codec.seal import SEAL_BYTES, SEAL_HEAD, seal_fault
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool
@@ -68,7 +69,8 @@ def read_log(store: StoreDirectory, progress: Callable[[int], object]) -> LogSta
     """Walk over the whole log."""
     records, newest_ms, said = 0, 0, store.min_offset
     state = LogState(0, [], [], set())
-    for item in store.walk():
+    for found in store.walk():
+        item = found if isinstance(found, LogFault) else _with_good_seal(found)
         if isinstance(item, LogFault):
             state.faults.append(item)
             state.newest_ms.append(newest_ms)
@@ -80,6 +82,15 @@ def read_log(store: StoreDirectory, progress: Callable[[int], object]) -> LogSta
             said = item.offset
             progress(said)
     return attrs.evolve(state, records=records)
+
+
+def _with_good_seal(record: LogRecord) -> LogRecord | LogFault:
+    """A record, or what is wrong with it where the checksum over all of it does not fit."""
+    if record.head.properties[-SEAL_BYTES:].startswith(SEAL_HEAD):
+        reason = seal_fault(record.data, False)
+        if reason is not None:
+            return LogFault(record.offset, record.offset + record.head.total_size, reason)
+    return record
 
 
 def repair(
@@ -112,6 +123,7 @@ def repair(
         if state.damage and how == CUT:
             _cut(store, disk, state.damage[0].start, aside)
         else:
+            store.make_files_whole()
             for fault, newest_ms in zip(state.faults, state.newest_ms, strict=True):
                 if fault.end is not None:
                     _bridge(store, fault.start, fault.end, newest_ms)
@@ -147,6 +159,10 @@ def _has_messages(queue: AnyQueue) -> bool:
 def _cut(store: StoreDirectory, disk: RealDisk, offset: int, aside: Path) -> None:
     """End the log here; later files are moved aside."""
     for file in store.files:
+        # One that was cut ends there, one that is too long has nothing behind its end.
+        if file.base_offset < offset:
+            disk.truncate(str(file.path), store.file_bytes)
+    for file in store.files:
         if file.base_offset >= offset:
             (aside / "commitlog").mkdir(exist_ok=True)
             file.path.rename(aside / "commitlog" / file.path.name)
@@ -158,8 +174,7 @@ def _bridge(store: StoreDirectory, start: int, end: int, newest_ms: int) -> None
     """Let readers of the log pass over bytes that are no record."""
     while start < end:
         found = store.buffer_at(start)
-        if found is None:
-            raise StoreError(f"a file is missing at {start}: it cannot be bridged, only cut")
+        assert found is not None, f"no file at {start}"
         file, _ = found
         file_end = file.base_offset + store.file_bytes
         if end >= file_end:

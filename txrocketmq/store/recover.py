@@ -23,7 +23,7 @@ orderly stop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import nlargest
 from itertools import islice
 from typing import NoReturn
@@ -36,7 +36,9 @@ from txrocketmq.codec.record import RecordHead
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk
+from txrocketmq.model import properties as props
 from txrocketmq.model.flags import INNER_BATCH_FLAG
+from txrocketmq.model.properties import parse_properties
 from txrocketmq.store.checkpoint import RECOVERY_REWIND_MS, StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog, LogScan
 from txrocketmq.store.consumequeue import ConsumeQueue
@@ -349,13 +351,12 @@ class Recoverer:
         while not scan.is_done:
             self._check_cancelled()
             for _, head in await scan.piece(START_PIECE_BYTES):
-                if lost is None and self._lacks(head):
-                    end = self._queues.queues[head.topic, head.queue_id].max_physical_offset
+                for short, place in self._lacking(head) if lost is None else ():
+                    if (short.topic, short.queue_id) not in lacking:
+                        self._say_what_lacks(short, place, head.physical_offset)
+                        lacking.add((short.topic, short.queue_id))
                     # A record's end, and so the start of another one.
-                    if (head.topic, head.queue_id) not in lacking:
-                        self._say_what_lacks(head)
-                        lacking.add((head.topic, head.queue_id))
-                    earliest = min(earliest, max(end, queue.min_offset))
+                    earliest = min(earliest, max(short.max_physical_offset, queue.min_offset))
         if scan.offset < start:
             found = await self._find_record(scan.offset)
             self._refuse(scan, start if found is None else found[0])
@@ -363,25 +364,35 @@ class Recoverer:
             return earliest, lost
         return start, LostQueues(earliest, frozenset(lacking))
 
-    def _lacks(self, head: RecordHead) -> bool:
-        """Whether a queue ends before a message that the log holds. One that is not there may have been deleted."""
-        queue = self._queues.find(head.topic, head.queue_id)
+    def _lacking(self, head: RecordHead) -> Iterator[tuple[AnyQueue, int]]:
+        """The queues that end before a message that the log holds, and its place there. One that is not there may have been
+        deleted."""
+        if head.sys_flag & NOT_IN_QUEUE:
+            return
         is_batch = bool(head.sys_flag & INNER_BATCH_FLAG)
-        if queue is None or queue.is_batch != is_batch or head.sys_flag & NOT_IN_QUEUE:
-            return False
-        return (
-            head.queue_offset >= queue.max_index
-            and head.physical_offset >= queue.max_physical_offset
-        )
+        queue_offset = head.queue_offset
+        if is_batch:
+            first = parse_properties(head.properties).get(props.INNER_BASE, "")
+            queue_offset = int(first) if first.isdecimal() else -1
+        queue = self._queues.find(head.topic, head.queue_id)
+        if (
+            queue is not None
+            and queue.is_batch == is_batch
+            and _ends_before(queue, queue_offset, head)
+        ):
+            yield queue, queue_offset
+        for light, place in self._reput.light.there(head.topic, head.properties):
+            if _ends_before(light, place, head):
+                yield light, place
 
-    def _say_what_lacks(self, head: RecordHead) -> None:
+    def _say_what_lacks(self, queue: AnyQueue, index: int, physical_offset: int) -> None:
         self.log.warn(
             "queue {topic}-{queue_id} ends before its message {index}, which is in the log at {offset}: "
             "what follows is derived again",
-            topic=head.topic,
-            queue_id=head.queue_id,
-            index=head.queue_offset,
-            offset=head.physical_offset,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            index=index,
+            offset=physical_offset,
         )
 
     async def _check_beyond(self, clean: bool, scan: LogScan) -> None:
@@ -508,3 +519,7 @@ class Recoverer:
             start=start,
         )
         return Recovery(clean, start, end, records, doomed, scan.damage, queues_cut, lost)
+
+
+def _ends_before(queue: AnyQueue, index: int, head: RecordHead) -> bool:
+    return index >= queue.max_index and head.physical_offset >= queue.max_physical_offset
