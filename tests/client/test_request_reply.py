@@ -60,6 +60,16 @@ def test_a_reply_comes_back() -> None:
     assert len(asker.instance.replies) == 0
 
 
+def test_a_producer_that_has_sent_already_is_made_known_before_it_asks() -> None:
+    """A broker that never heard of the asker could not pass the reply on, and the first heartbeat comes after a second."""
+    world = ClientWorld()
+    asker = world.producer("Asker")
+    world.wait(asker.send(Message("Ask", b"no question")))
+    asker.request(Message("Ask", b"question"), timeout_ms=3000).addErrback(lambda _: None)
+    world.network.run(0.1)
+    assert world.brokers[2].core.producers.connection_of(asker.instance.client_id) is not None
+
+
 def test_no_reply_is_a_time_out_and_a_late_one_harms_nobody() -> None:
     world = ClientWorld()
     asker = world.producer("Asker")

@@ -40,7 +40,6 @@ from txrocketmq.remoting.dispatch import Dispatcher
 from txrocketmq.testing.disk import MemoryDisk
 from txrocketmq.testing.faults import Fault, Faults, FaultyDispatcher
 from txrocketmq.testing.network import SOON_S, Network, Node
-from txrocketmq.testing.pools import ImmediatePool
 from txrocketmq.testing.servers import MemoryBroker, MemoryNameServer
 from txrocketmq.testing.stored import StoredMessages
 
@@ -307,7 +306,6 @@ class RocketMQ(StoredMessages):
     ) -> PushConsumer:
         """A push consumer that is started, and stopped at the end; ``settings`` are those of `client.consumer.config.PushConfig`. With
         ``in_thread`` its handler is called at once all the same."""
-        settings.setdefault("offset_store_dir", "/offsets")
         consumer = PushConsumer(
             process or self.reactor,
             group,
@@ -315,8 +313,6 @@ class RocketMQ(StoredMessages):
             handler,
             client or self.client_config(),
             PushConfig(**settings),
-            pool=ImmediatePool(),
-            disk=MemoryDisk(),
         )
         return self._started(consumer)
 
@@ -331,14 +327,11 @@ class RocketMQ(StoredMessages):
     ) -> LitePullConsumer:
         """A lite pull consumer that is started, subscribed to a topic when one is named, and stopped at the end; ``settings`` are those of
         `client.consumer.config.PullConfig`."""
-        settings.setdefault("offset_store_dir", "/offsets")
         consumer = LitePullConsumer(
             process or self.reactor,
             group,
             client or self.client_config(),
             PullConfig(**settings),
-            pool=ImmediatePool(),
-            disk=MemoryDisk(),
         )
         if topic is not None:
             consumer.subscribe(topic)

@@ -36,6 +36,10 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from txrocketmq.interfaces import IBlockingPool, IDisk
+from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.pools import ImmediatePool
+
 START_S = 1_700_000_000
 LATENCY_S = 0.0005
 STEP_S = 0.001
@@ -334,7 +338,9 @@ class _NoNames:
 
 @implementer(IReactorTime, IReactorTCP, IReactorPluggableNameResolver)
 class Node:
-    """One process on the network, and the reactor in it: time, connections, listening. It has no threads and no files.
+    """One process on the network, and the reactor in it: time, connections, listening.
+
+    It has neither threads nor a file system: whoever asks it for an `IBlockingPool` or an `IDisk` gets one that works at once, in memory.
 
     :ivar host: its address, numeric.
     :ivar is_alive: False from `kill` on.
@@ -347,6 +353,12 @@ class Node:
         self.wires: list[Wire] = []
         self.ports: set[int] = set()
         self.running = True
+        self._disk = MemoryDisk()
+
+    def __conform__(self, interface: object) -> object:
+        if interface is IBlockingPool:
+            return ImmediatePool()
+        return self._disk if interface is IDisk else None
 
     # ------------------------------------------------------------------ IReactorTime
 

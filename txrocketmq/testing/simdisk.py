@@ -542,6 +542,11 @@ class SimulatedDisk:
             self._change({directory: _DIRECTORY})
         return made
 
+    def rename(self, path: str, target: str) -> None:
+        """See `IDisk`. File systems with a journal never lose half of it."""
+        self.step()
+        self._change({target: self._file(path), path: ...})
+
     def remove(self, path: str) -> None:
         """See `IDisk`."""
         self.step()
@@ -552,13 +557,10 @@ class SimulatedDisk:
     def rmtree(self, path: str) -> None:
         """See `IDisk`."""
         prefix = path.rstrip("/") + "/"
-        below = [name for name in self._entries if name.startswith(prefix)]
-        for name in sorted(below, reverse=True):
+        doomed = [name for name in self._entries if name == path or name.startswith(prefix)]
+        for name in sorted(doomed, reverse=True):
             self.step()
             self._change({name: ...})
-        if path in self._entries:
-            self.step()
-            self._change({path: ...})
 
     def truncate(self, path: str, size: int) -> None:
         """See `IDisk`."""

@@ -229,7 +229,8 @@ class ConsumerService(Service):
         if self._settings.message_model is MessageModel.CLUSTERING:
             return RemoteOffsetStore(self.brokers, self.group)
         return LocalOffsetStore(
-            self._disk or RealDisk(),
+            # A reactor without a file system, as tests have it, brings a disk of its own.
+            self._disk or IDisk(self._reactor, None) or RealDisk(),
             self.pool,
             self.config.local_client_id,
             self.group,
@@ -238,7 +239,9 @@ class ConsumerService(Service):
 
     @property
     def pool(self) -> IBlockingPool:
-        """For blocking work; made when it is first wanted."""
+        """For blocking work; made when it is first wanted. A reactor without threads brings one of its own."""
+        if self._pool is None:
+            self._pool = IBlockingPool(self._reactor, None)
         if self._pool is None:
             threads = getattr(self._settings, "consume_thread_max", 1)
             self._own_pool = BlockingPool(self._reactor, f"consumer-{self.group}", threads)

@@ -130,6 +130,7 @@ class Producer(Service):
         )
         self._transactions = Transactions(self._sender, self.send, check)
         self._topics: set[str] = set()
+        self._introduced: set[str | None] = set()
         self._started = False
         self._tracing: Tracing | None = None
         self._detector = Periodic(
@@ -419,11 +420,12 @@ class Producer(Service):
         properties[props.CORRELATION_ID] = correlation_id
         properties[props.MESSAGE_REPLY_TO_CLIENT] = self.instance.client_id
         properties[props.MESSAGE_TTL] = str(timeout_ms)
-        topic = self.config.with_namespace(message.topic)
-        if topic not in self.instance.routes.routes:
-            # The broker that stores the message must know this client, or it cannot pass the reply on.
-            await self._sender.find(topic)
+        info = await self._sender.find(self.config.with_namespace(message.topic))
+        masters = {self.instance.routes.master_address(name) for name in info.brokers}
+        if not masters <= self._introduced:
+            # The broker that stores the message must know this producer, or it cannot pass the reply on.
             await self.instance.heartbeat_now()
+            self._introduced |= masters
         reply = self.instance.replies.wait_for(correlation_id, timeout_ms)
         try:
             await self.send(message, timeout_ms=timeout_ms)
