@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from twisted.internet import reactor
@@ -23,6 +22,7 @@ from twisted.internet.defer import Deferred, gatherResults, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
 from txrocketmq.codec.record import encode_record
+from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.service.pools import BlockingPool
 from txrocketmq.store.commitlog import CommitLog
@@ -33,12 +33,7 @@ from txrocketmq.store.mapped import MappedFileQueue
 MIB = 1 << 20
 TURN = 64
 ROUNDS = 3
-CONFIG = SimpleNamespace(
-    max_message_size=4 * MIB,
-    flush_interval_commit_log=500,
-    flush_commit_log_least_pages=4,
-    flush_commit_log_thorough_interval=10_000,
-)
+CONFIG = MessageStoreConfig(max_message_size=4 * MIB)
 
 
 def message(body_bytes: int) -> MessageRecord:

@@ -69,7 +69,7 @@ def main(_: object) -> Generator[Deferred[Any], Any, None]:
     parser.add_argument("--messages", type=int, default=200_000)
     options = parser.parse_args()
     directory = tempfile.mkdtemp(prefix="store-get-", dir=options.directory)
-    store, pools = open_store(directory)
+    store, pools = yield open_store(directory)
     yield fill(store, options.messages, b"x" * options.body, options.queues)
     newest = store.max_offset("BenchmarkTest", 0) - 40 * 32
     print(

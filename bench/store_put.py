@@ -36,7 +36,10 @@ MESSAGES = 40_000
 BATCH = 32
 
 
-def open_store(directory: str) -> tuple[MessageStore, list[BlockingPool]]:
+@inlineCallbacks
+def open_store(
+    directory: str,
+) -> Generator[Deferred[Any], Any, tuple[MessageStore, list[BlockingPool]]]:
     """A store with the pools of a broker, and a listener as the held pulls have."""
     names = ("files", "flush", "read", "queues")
     pools = [BlockingPool(reactor, name, 1) for name in names]  # type: ignore[arg-type]
@@ -50,7 +53,7 @@ def open_store(directory: str) -> tuple[MessageStore, list[BlockingPool]]:
         read_pool=pools[2],
         queue_pool=pools[3],
     )
-    store.load()
+    yield store.load()
     store.start()
     held: dict[tuple[str, int], object] = {("other", 0): None}
     store.add_arrival_listener(lambda topic, queue_id, *_: held.get((topic, queue_id)))
@@ -121,7 +124,7 @@ def main(_: object) -> Generator[Deferred[Any], Any, None]:
     parser.add_argument("--profile")
     options = parser.parse_args()
     directory = tempfile.mkdtemp(prefix="store-put-", dir=options.directory)
-    store, pools = open_store(directory)
+    store, pools = yield open_store(directory)
     profile = cProfile.Profile() if options.profile else None
     body = b"x" * options.body
     rows: list[tuple[str, str | None, str | None]] = [

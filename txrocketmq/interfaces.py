@@ -174,6 +174,10 @@ class IDisk(Interface):
     def makedirs(path: str) -> None:
         """Make a directory and its parents, on the device too when this returns (blocking); nothing when present."""
 
+    def rename(path: str, target: str) -> None:
+        """Give a file another name, in another directory too, in one step; what had that name is gone. Not synced: the change is
+        on the device when the target's directory is."""
+
     def remove(path: str) -> None:
         """Delete a file; nothing when absent."""
 

@@ -181,13 +181,6 @@ class Topics:
                 topic=name,
                 change=change_text(topic, before, TopicConfig(topic_name=name)),
             )
-            attributes = topic.attributes or {}
-            if before is None and attributes.get(CLEANUP_POLICY) == COMPACTION:
-                self._log.warn(
-                    "topic {topic} is not compacted: all its messages are kept for fileReservedTime hours, "
-                    "the latest of a key too",
-                    topic=name,
-                )
         self.file.changed()
         self.on_change(topics)
 

@@ -38,6 +38,8 @@ AT_START = frozenset(
         *("mappedFileSizeConsumeQueue", "mapperFileSizeBatchConsumeQueue", "maxHashSlotNum"),
         *("maxIndexNum", "checkCRCOnRecover", "timerWheelEnable"),
         *("timerPrecisionMs", "mappedFileSizeTimerLog"),
+        *("enableCompaction", "compactionMappedFileSize", "compactionCqMappedFileSize"),
+        *("compactionThreadNum", "maxOffsetMapSize"),
         *("enabledAppendPropCRC", "forceVerifyPropCRC", "enableLmqStats"),
         *("enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt", "bitMapLengthConsumeQueueExt"),
         *("expectConsumerNumUseFilter", "maxErrorRateOfBloomFilter"),
@@ -107,7 +109,7 @@ AT_ONCE = frozenset(
         *("maxMsgsNumBatch", "defaultQueryMaxNum", "offsetCheckInSlave", "readUnCommitted"),
         # Delays and transactions.
         *("delayOffsetUpdateVersionStep", "enableScheduleMessageStats"),
-        "storeReplyMessageEnable",
+        *("storeReplyMessageEnable", "forwardTimeout"),
         *("rejectTransactionMessage", "transactionTimeOut", "transactionCheckInterval"),
         *("transactionCheckMax", "transactionOpMsgMaxSize", "transactionOpBatchInterval"),
         # Timed messages.
@@ -115,6 +117,7 @@ AT_ONCE = frozenset(
         *("timerFlushIntervalMs", "timerStopEnqueue", "timerStopDequeue", "timerSkipUnknownError"),
         *("recallMessageEnable", "allowRecallWhenBrokerNotWriteable"),
         "appendTopicForTimerDeleteKey",
+        "compactionScheduleInternal",
         # POP.
         *("popPollingSize", "popPollingMapSize", "maxPopPollingSize", "enableRetryTopicV2"),
         *("popLongPollingForceNotifyInterval", "enableNotifyAfterPopOrderLockRelease"),

@@ -80,6 +80,9 @@ class BrokerRole:
             "store-read": BlockingPool(reactor, "store-read", _READ_THREADS),
             "store-queues": BlockingPool(reactor, "store-queues", 1),
             "broker-files": BlockingPool(reactor, "broker-files", 1),
+            "store-compaction": BlockingPool(
+                reactor, "store-compaction", max(1, self._store_config.compaction_thread_num)
+            ),
         }
         self._store = MessageStore(
             self._store_config,
@@ -89,6 +92,7 @@ class BrokerRole:
             flush_pool=self._pools["store-flush"],
             read_pool=self._pools["store-read"],
             queue_pool=self._pools["store-queues"],
+            compaction_pool=self._pools["store-compaction"],
         )
         self._client = RemotingClient(
             reactor, limits=RemotingLimits.for_client(settings.section(NettyClientConfig))

@@ -362,6 +362,12 @@ class RealDisk:
             path = os.path.dirname(path)
             self.sync_directory(path)
 
+    def rename(self, path: str, target: str) -> None:
+        """See `IDisk`."""
+        self._descriptors.drop(path)
+        os.replace(path, target)
+        self._descriptors.drop(target)
+
     def remove(self, path: str) -> None:
         """See `IDisk`."""
         self._descriptors.drop(path)

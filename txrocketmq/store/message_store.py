@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -39,6 +40,8 @@ from txrocketmq.store.abortfile import AbortFile
 from txrocketmq.store.catchup import IndexCatchUp, QueueRebuild
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog
+from txrocketmq.store.compaction.compaction_store import CompactionStore
+from txrocketmq.store.compaction.queue import Pools
 from txrocketmq.store.flush import LogFlusher
 from txrocketmq.store.index import IndexService
 from txrocketmq.store.logdirs import LogDirectories, split_paths
@@ -76,6 +79,7 @@ class MessageStore:
     :param pool: for everything that may wait for others: blocks ahead, queue and index writes, deletion.
     :param flush_pool: for syncs of the commit log alone, so that nothing delays a waiting sender.
     :param read_pool: for cold reads.
+    :param compaction_pool: for runs that compact, which may take minutes.
     :param window_bytes: how far ahead of the newest message the log gets its blocks.
     :param limits: how much is recovered before the store opens.
     :ivar recovery: what the last `load` found.
@@ -94,6 +98,7 @@ class MessageStore:
         flush_pool: IBlockingPool,
         read_pool: IBlockingPool,
         queue_pool: IBlockingPool | None = None,
+        compaction_pool: IBlockingPool | None = None,
         memory_bytes: int | None = None,
         window_bytes: int = WINDOW_BYTES,
         limits: RecoveryLimits | None = None,
@@ -147,6 +152,8 @@ class MessageStore:
         self.putter = MessagePutter(
             config, self.commit_log, self.queue_table, self.reput, self.flusher
         )
+        pools = Pools(derived_pool, read_pool, compaction_pool or derived_pool)
+        self.compaction = CompactionStore(self, config, disk, clock, pools)
         self.flusher.on_progress = self._log_flushed
         self.flusher.on_lost = self._abort.mark_unsafe
 
@@ -270,6 +277,7 @@ class MessageStore:
         """See `IStoreLifecycle`."""
         self.flusher.start()
         self._every("queues", self._flush_queues, self._queue_interval)
+        self.compaction.start()
         self._every("checkpoint", self._save_checkpoint, lambda: CHECKPOINT_EVERY_MS)
 
     def _queue_interval(self) -> int:
@@ -332,6 +340,7 @@ class MessageStore:
     async def _stop(self) -> None:
         try:
             await self._index_catch_up.stop()
+            await self.compaction.stop()
             if self.rebuild is not None:
                 await self.rebuild.stop()
             clean = await self.flusher.stop()
@@ -434,6 +443,15 @@ class MessageStore:
         :raises StoreError: the store is not open.
         """
         self._check_open()
+        limits = max_messages, max_bytes, message_filter
+        plain = partial(self._get_plain, topic, queue_id, offset, *limits)
+        if not self.compaction.is_compacted(topic):
+            return plain()
+        return self.compaction.get_message(topic, queue_id, offset, *limits, plain)
+
+    def _get_plain(
+        self, topic: str, queue_id: int, offset: int, *limits: Any
+    ) -> GetMessageResult | Deferred[GetMessageResult]:
         if self.rebuild is not None and self.rebuild.covers(topic, queue_id):
             # Nobody may be moved to another offset now: whoever asks waits.
             return GetMessageResult(
@@ -442,9 +460,7 @@ class MessageStore:
                 self.min_offset(topic, queue_id),
                 offset,
             )
-        return self.reader.get_message(
-            topic, queue_id, offset, max_messages, max_bytes, message_filter
-        )
+        return self.reader.get_message(topic, queue_id, offset, *limits)
 
     def look_message(self, physical_offset: int) -> MessageExt | None:
         """See `IMessageReader`."""
@@ -517,6 +533,7 @@ class MessageStore:
         """See `IQueueOffsets`. The messages stay in the log until it is cleaned."""
         doomed = frozenset(topics)
         self.reput.forget(doomed)
+        self.compaction.delete_topics(doomed)
         if self.rebuild is not None:
             self.rebuild.forget(doomed)
         return self.queue_table.delete_topics(doomed)

@@ -285,6 +285,8 @@ class Retention:
         end = queue.files[-1].base_offset
         if queue.flushed_offset < end or not await self._store.queue_table.flush():
             return 0
+        if not await self._store.compaction.catch_up():
+            return 0
         return end
 
     async def _is_expired(self, following: MappedFile) -> bool:

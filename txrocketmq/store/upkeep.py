@@ -158,13 +158,16 @@ class StoreUpkeep:
     # ------------------------------------------------------------------ cleaning
 
     def clean_expired_queues(self) -> int:
-        """See `IStoreUpkeep`. Queues of the delay topic stay: their offsets are counted on."""
+        """See `IStoreUpkeep`. Queues of the delay topic stay, and those of compacted topics: their offsets
+        are counted on."""
         log_start = self._store.commit_log.min_offset
         table = self._store.queue_table
         doomed = [
             key
             for key, queue in table.queues.items()
-            if key[0] != SCHEDULE_TOPIC and 0 <= queue.max_physical_offset <= log_start
+            if key[0] != SCHEDULE_TOPIC
+            and key not in self._store.compaction.queues
+            and 0 <= queue.max_physical_offset <= log_start
         ]
         for topic, queue_id in doomed:
             self.log.info(
