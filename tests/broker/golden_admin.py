@@ -22,6 +22,7 @@ from txrocketmq.model.group import SubscriptionGroupConfig
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.model.message_id import offset_message_id
+from txrocketmq.model.static_topic import TopicConfigAndQueueMapping
 from txrocketmq.model.topic import TopicConfig
 
 ADMINISTRATION = {op.code for op in OPERATIONS if op.lane.name in ("ADMIN", "QUERY")}
@@ -40,10 +41,8 @@ ELSEWHERE = {
     "SEARCH_OFFSET_BY_TIMESTAMP",
     "GET_EARLIEST_MSG_STORETIME",
 }
-#: Static topics; topics of a kind that this broker refuses; what lies where no message begins.
-NOT_OURS = (
-    *("topicStatus-static", "remappingStaticTopic", "topic-attributes", "view-message-bad-id"),
-)
+#: Topics of a kind that this broker refuses; what lies where no message begins.
+NOT_OURS = (*("topic-attributes", "view-message-bad-id"),)
 
 
 class Case:
@@ -283,6 +282,9 @@ def _its_topic(stage: Stage) -> None:
 def _one_topic(stage: Stage) -> None:
     if stage.case.answered.code == 0:
         stage.core.topics.update([b.decode_body(TopicConfig, stage.case.body)])
+        static = b.decode_body(TopicConfigAndQueueMapping, stage.case.body).mapping_detail
+        if static is not None:
+            stage.core.static_topics.put(static)
 
 
 def _all_topics(stage: Stage) -> None:
@@ -523,6 +525,7 @@ def _request_modes(stage: Stage) -> None:
 PREPARE: dict[RequestCode, Callable[[Stage], None]] = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: _no_state,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _no_state,
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: _no_state,
     RequestCode.DELETE_TOPIC_IN_BROKER: _its_topic,
     RequestCode.GET_ALL_DELAY_OFFSET: _delay_offsets,
     RequestCode.RESUME_CHECK_HALF_MESSAGE: _half_message,

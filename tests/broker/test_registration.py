@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 
 from txrocketmq.broker.config_files import ConfigFiles
 from txrocketmq.broker.registration import Registration, name_servers
+from txrocketmq.broker.static_topics.table import StaticTopics
 from txrocketmq.broker.topics import Topics
 from txrocketmq.codec.bodies import KVTable, decode_body, decode_register_broker, encode_body
 from txrocketmq.codec.command import RemotingCommand, decode_command
@@ -60,8 +61,15 @@ class Desk:
             self.config, MessageStoreConfig(), files, lambda: int(self.clock.seconds() * 1000)
         )
         self.client = FakeClient()
+        self.static = StaticTopics("broker-a", files, lambda: int(self.clock.seconds() * 1000))
         self.registration = Registration(
-            self.config, self.topics, self.client, self.clock, "192.0.2.1:10911", "192.0.2.1:10912"
+            self.config,
+            self.topics,
+            self.client,
+            self.clock,
+            "192.0.2.1:10911",
+            "192.0.2.1:10912",
+            self.static,
         )
         self.topics.on_change = self.registration.topics_changed
 
@@ -371,8 +379,9 @@ def test_each_name_server_keeps_one_link_over_which_it_is_asked_again_and_again(
     files = ConfigFiles(MemoryDisk(), ImmediatePool(), "/config")
     topics = Topics(config, MessageStoreConfig(), files, lambda: int(reactor.seconds() * 1000))
     client = RemotingClient(reactor)
+    static = StaticTopics("broker-a", files, lambda: int(reactor.seconds() * 1000))
     registration = Registration(
-        config, topics, client, reactor, "192.0.2.1:10911", "192.0.2.1:10912"
+        config, topics, client, reactor, "192.0.2.1:10911", "192.0.2.1:10912", static
     )
     registration.start()
     far_ends = []

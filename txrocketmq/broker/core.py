@@ -45,6 +45,7 @@ from txrocketmq.broker.retry.rules import RetryRules
 from txrocketmq.broker.runtime_info import runtime_info
 from txrocketmq.broker.send.processor import SendProcessor
 from txrocketmq.broker.send.special import SpecialSends
+from txrocketmq.broker.static_topics.table import StaticTopics
 from txrocketmq.broker.stats import DAY, HOUR, MINUTE, BrokerStats, light_as_one
 from txrocketmq.broker.sweep import Sweep
 from txrocketmq.broker.throughput import Throughput
@@ -123,6 +124,7 @@ class BrokerCore:
         self.started_ms = self._now_ms()
 
         self.topics = Topics(config, store_config, config_files, self._now_ms)
+        self.static_topics = StaticTopics(config.broker_name, config_files, self._now_ms)
         light = store_config.enable_lmq
         self.groups = SubscriptionGroups(config, config_files, self._now_ms, light=light)
         self.offsets = ConsumerOffsets(config, config_files, self._now_ms, light=light)
@@ -204,6 +206,7 @@ class BrokerCore:
             self.clock,
             self.address,
             host_port(self.config.broker_ip2, ha_port),
+            self.static_topics,
         )
         self.topics.on_change = self.registration.topics_changed
 
@@ -238,6 +241,7 @@ class BrokerCore:
         heartbeat = HeartbeatProcessor(
             config, topics, groups, self.consumers, self.producers, self._now_ms
         )
+        self.offset = OffsetProcessor(config, store, topics, groups, self.offsets)
         self._handlers: dict[str, object] = {
             "send": self.send,
             "retry": RetryProcessor(config, store, self.intake, self.retry_rules, self.stats),
@@ -245,7 +249,7 @@ class BrokerCore:
             "transaction": self.transactions.processor,
             "pull": self.pull,
             "query": QueryProcessor(self.store_config, store),
-            "offset": OffsetProcessor(config, store, topics, groups, self.offsets),
+            "offset": self.offset,
             "heartbeat": heartbeat,
             "lock": LockProcessor(self.locks),
         }
@@ -256,7 +260,9 @@ class BrokerCore:
         config, store, topics, groups = self.config, self.store, self.topics, self.groups
         clients = ClientCalls(self.consumers)
         self._handlers |= {
-            "topics": TopicAdmin(config, store, topics, self.offsets, self._topic_deleted),
+            "topics": TopicAdmin(
+                config, store, topics, self.static_topics, self.offsets, self._topic_deleted
+            ),
             "groups": GroupAdmin(config, groups, self.offsets, self._group_deleted),
             "connections": ConnectionAdmin(
                 config,

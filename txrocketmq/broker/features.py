@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from txrocketmq.broker.feature import Feature
 from txrocketmq.broker.pop.service import PopService
 from txrocketmq.broker.reply.processor import ReplyService
+from txrocketmq.broker.static_topics.service import StaticTopicService
 from txrocketmq.broker.timer.service import TimerService
 from txrocketmq.interfaces import IConfigFiles
 
@@ -19,4 +20,9 @@ if TYPE_CHECKING:
 
 def make_features(core: BrokerCore, files: IConfigFiles) -> tuple[Feature, ...]:
     """The features of a broker whose tables and stores are made."""
-    return (PopService(core, files), TimerService(core, files), ReplyService(core))
+    return (
+        PopService(core, files),
+        TimerService(core, files),
+        ReplyService(core),
+        StaticTopicService(core),
+    )

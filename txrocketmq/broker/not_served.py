@@ -9,7 +9,6 @@ R = RequestCode
 _REPLICA_LATER = "replication comes with a later release"
 _ACCESS_LATER = "access control comes with a later release"
 _COLD_LATER = "flow control of cold reads comes with a later release"
-_STATIC_LATER = "static topics come with a later release"
 _NO_ROCKSDB = "this broker keeps no RocksDB"
 _NAME_SERVER = "a request for name servers"
 _CONTROLLER = "a request for controllers"
@@ -46,7 +45,6 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         R.GET_COLD_DATA_FLOW_CTR_INFO,
         R.SET_COMMITLOG_READ_MODE,
     ),
-    _STATIC_LATER: (R.UPDATE_AND_CREATE_STATIC_TOPIC,),
     _NO_ROCKSDB: (R.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, R.EXPORT_ROCKSDB_CONFIG_TO_JSON),
     _ONLY_4X: (R.REGISTER_FILTER_SERVER, R.REGISTER_MESSAGE_FILTER_CLASS),
     _NOBODY: (

@@ -215,6 +215,12 @@ _ADMINISTRATION = (
     # Topics.
     (R.UPDATE_AND_CREATE_TOPIC, h.CreateTopicRequestHeader, None, "topics.update_topic"),
     (R.UPDATE_AND_CREATE_TOPIC_LIST, None, None, "topics.update_topics"),
+    (
+        R.UPDATE_AND_CREATE_STATIC_TOPIC,
+        h.CreateTopicRequestHeader,
+        None,
+        "static_topics.update_static_topic",
+    ),
     (R.DELETE_TOPIC_IN_BROKER, h.DeleteTopicRequestHeader, None, "topics.delete_topic"),
     (R.GET_TOPIC_CONFIG, h.GetTopicConfigRequestHeader, None, "topics.get_topic"),
     (R.GET_ALL_TOPIC_CONFIG, None, h.GetAllTopicConfigResponseHeader, "topics.get_all_topics"),

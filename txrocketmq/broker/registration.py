@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from txrocketmq.broker.static_topics.table import StaticTopics
 from txrocketmq.broker.topics import Topics
 from txrocketmq.codec.bodies import decode_body, encode_body
 from txrocketmq.codec.bodies.registration import (
@@ -96,9 +97,11 @@ class Registration:
         clock: IReactorTime,
         broker_address: str,
         ha_address: str,
+        static_topics: StaticTopics,
     ) -> None:
         self._config = config
         self._topics = topics
+        self._static = static_topics
         self._client = client
         self._clock = clock
         self._broker_address = broker_address
@@ -232,7 +235,13 @@ class Registration:
     async def _inform_or_fail(self, server: NameServer, force: bool) -> None:
         config = self._config
         changed, server.changed = server.changed, set()
-        if changed and config.enable_single_topic_register and server.announced is not None:
+        if (
+            changed
+            and config.enable_single_topic_register
+            and server.announced is not None
+            # Such an announcement has no room for mappings.
+            and self._static.names.keys().isdisjoint(changed)
+        ):
             for name in changed:
                 await self._register_topic(server, name)
             return
@@ -391,7 +400,9 @@ class Registration:
 
     def _encode(self, table: dict[str, TopicConfig]) -> bytes:
         wrapper = TopicConfigAndMappingSerializeWrapper(
-            data_version=self._topics.data_version, topic_config_table=table
+            data_version=self._topics.data_version,
+            topic_config_table=table,
+            topic_queue_mapping_info_map=dict(self._static.infos(table)),
         )
         return encode_register_broker(
             RegisterBrokerBody(topic_config_serialize_wrapper=wrapper),

@@ -11,6 +11,7 @@ from twisted.logger import Logger
 
 from txrocketmq.broker.admin.parts import part_of
 from txrocketmq.broker.consumer_offsets import ConsumerOffsets
+from txrocketmq.broker.static_topics.table import StaticTopics
 from txrocketmq.broker.topics import Topics
 from txrocketmq.codec.bodies import (
     CreateTopicListRequestBody,
@@ -33,6 +34,7 @@ from txrocketmq.model.attributes import AttributeFault, apply_change, parse_chan
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.flags import is_valid_perm
 from txrocketmq.model.names import pop_retry_topics, topic_fault
+from txrocketmq.model.static_topic import TopicConfigAndQueueMapping
 from txrocketmq.model.topic import TopicConfig, TopicFilterType
 from txrocketmq.remoting.dispatch import REMARK_NO_CODE, Reply, Request
 
@@ -50,12 +52,14 @@ class TopicAdmin:
         config: BrokerConfig,
         store: IMessageStore,
         topics: Topics,
+        static_topics: StaticTopics,
         offsets: ConsumerOffsets,
         forget: Callable[[str], None],
     ) -> None:
         self._config = config
         self._store = store
         self._topics = topics
+        self._static = static_topics
         self._offsets = offsets
         self._forget = forget
 
@@ -156,13 +160,16 @@ class TopicAdmin:
         return Reply()
 
     def get_topic(self, request: Request[GetTopicConfigRequestHeader]) -> Reply:
-        """GET_TOPIC_CONFIG: the settings of one topic."""
+        """GET_TOPIC_CONFIG: the settings of one topic, with its mapping when that is asked for (``lo``)."""
         topic = self._topics.get(request.header.topic)
         if topic is None:
             raise ResponseError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic in this broker. topic: {request.header.topic}",
             )
+        if request.header.logical:
+            detail = self._static.names.get(request.header.topic)
+            return Reply(body=encode_body(TopicConfigAndQueueMapping.of(topic, detail)))
         return Reply(body=encode_body(topic))
 
     def get_all_topics(self, request: Request[None]) -> Reply:
@@ -178,9 +185,15 @@ class TopicAdmin:
             request.ext_fields,
             ("dataVersion", "topicSeq", "maxTopicNum"),
         )
+        told = table if part is None else {name: table[name] for name in part}
+        mappings = self._static.names
         body = TopicConfigAndMappingSerializeWrapper(
-            topic_config_table=table if part is None else {name: table[name] for name in part},
+            topic_config_table=told,
             data_version=self._topics.data_version,
+            mapping_data_version=self._static.version,
+            topic_queue_mapping_detail_map={
+                name: detail for name, detail in mappings.items() if name in told
+            },
         )
         return Reply(
             header=GetAllTopicConfigResponseHeader(total_topic_num=len(table)),

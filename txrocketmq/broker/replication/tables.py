@@ -23,6 +23,9 @@ def follow_tables(sync: SlaveSync, core: BrokerCore) -> None:
 
     def topics(body: bytes) -> None:
         wrapper = decode_body(TopicConfigAndMappingSerializeWrapper, body)
+        core.static_topics.take_over(
+            wrapper.topic_queue_mapping_detail_map, wrapper.mapping_data_version
+        )
         core.topics.take_over(wrapper.topic_config_table, wrapper.data_version)
 
     def offsets(body: bytes) -> None:

@@ -1,0 +1,96 @@
+"""How does a broker ask another broker of its cluster?
+
+Stands for ``RpcClientImpl`` and the ``ClientMetadata`` of ``BrokerOuterAPI``: name servers say where the master of a broker name is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from twisted.internet.defer import Deferred
+
+from txrocketmq.broker.registration import name_servers
+from txrocketmq.codec.bodies import ClusterInfo, decode_body
+from txrocketmq.codec.command import RemotingCommand
+from txrocketmq.codec.headers import GetRouteInfoRequestHeader
+from txrocketmq.config.schema import BrokerConfig
+from txrocketmq.errors import BodyError, RemotingError, ResponseError
+from txrocketmq.interfaces import IRemotingClient
+from txrocketmq.model.codes import RequestCode, ResponseCode
+from txrocketmq.model.names import MASTER_ID
+from txrocketmq.model.route import TopicRouteData
+
+FRESH_MS = 5_000
+"""How long an answer of a name server is believed, as officially."""
+
+
+class OtherBrokers:
+    """Requests to the masters of other broker names."""
+
+    def __init__(
+        self, config: BrokerConfig, client: IRemotingClient, now_ms: Callable[[], int]
+    ) -> None:
+        self._config = config
+        self._client = client
+        self._now_ms = now_ms
+        self._addresses: dict[str, str] = {}
+        self._fresh_until_ms = 0
+
+    async def ask(
+        self, broker: str, code: RequestCode, header: object, body: bytes = b""
+    ) -> RemotingCommand:
+        """The answer of a broker, whatever its code.
+
+        :raises ResponseError: it cannot be found or does not answer.
+        """
+        address = await self._address(broker)
+        try:
+            return await self._request(address, code, header, body)
+        except RemotingError as error:
+            self._fresh_until_ms = 0
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR, f"broker {broker} does not answer: {error}"
+            ) from error
+
+    async def route(self, topic: str) -> TopicRouteData | None:
+        """A topic's route as a name server knows it; None when none does."""
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        body = await self._from_name_servers(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        return None if body is None else decode_body(TopicRouteData, body)
+
+    async def _address(self, broker: str) -> str:
+        if broker not in self._addresses or self._now_ms() >= self._fresh_until_ms:
+            body = await self._from_name_servers(RequestCode.GET_BROKER_CLUSTER_INFO, None)
+            if body is not None:
+                table = decode_body(ClusterInfo, body).broker_addr_table
+                self._addresses = {
+                    name: data.broker_addrs[MASTER_ID]
+                    for name, data in table.items()
+                    if MASTER_ID in data.broker_addrs
+                }
+                self._fresh_until_ms = self._now_ms() + FRESH_MS
+        address = self._addresses.get(broker)
+        if address is None:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR, f"no name server knows a master of broker {broker}"
+            )
+        return address
+
+    async def _from_name_servers(self, code: RequestCode, header: object) -> bytes | None:
+        """The body that the first name server answers that has one."""
+        for address in name_servers(self._config.namesrv_addr):
+            try:
+                answer = await self._request(address, code, header, b"")
+                if answer.code == ResponseCode.SUCCESS and answer.body:
+                    return bytes(answer.body)
+            except (RemotingError, BodyError):
+                continue
+        return None
+
+    async def _request(
+        self, address: str, code: RequestCode, header: object, body: bytes
+    ) -> RemotingCommand:
+        timeout_ms = self._config.forward_timeout
+        asked = self._client.request(address, code.value, header, body, timeout_ms, None)
+        return await cast("Deferred[RemotingCommand]", asked)
