@@ -225,6 +225,7 @@ class TestExchange:
             # The first are due while the second owner has the store, the others while the last one has.
             last_ms = wall_ms() + 40_000
             soon_ms = wall_ms() + 8_000
+            never: set[int] = set()
             fill(puppet, cluster, 0, soon_ms)
             fill(puppet, cluster, 20, last_ms)
             for number, (owner, how) in enumerate(zip(owners[1:], hows, strict=True)):
@@ -236,13 +237,17 @@ class TestExchange:
                 admin = Admin(puppet, cluster.namesrv)
                 admin.wait_broker(cluster.broker_name)
                 admin.wait_route("Timed")
+                # What becomes due while no broker has the store may be delivered before its recall is read.
+                due_ms, firsts = (soon_ms, (0,)) if number == 0 else (last_ms, (20, 40))
+                if wall_ms() < due_ms:
+                    never |= {seq for first in firsts for seq in range(first, first + 20, 5)}
                 if number == 0:
                     fill(puppet, cluster, 40, last_ms)
                     wait_for(admin, {seq for seq in range(20) if seq % 5})
                 else:
                     wait_for(admin, {seq for seq in range(60) if seq % 5})
             rows = counted(admin.read_topics(["Timed"])["Timed"])
-            assert {row.seq for row in rows if row.seq % 5 == 0} == set()
+            assert not never & {row.seq for row in rows}
             if "SIGKILL" not in hows:
                 checks.nothing_came_twice(rows)
             Admin(puppet, cluster.namesrv).forget()
