@@ -489,6 +489,28 @@ class TestStop:
         world.until(lambda: len(other.seen) == 3)
         assert other.bodies == [b"3", b"4", b"5"]
 
+    @pytest.mark.parametrize("later", [False, True])
+    def test_a_handler_may_have_its_own_consumer_stopped(self, later: bool) -> None:
+        """What it was called with is committed when it succeeds, and not before."""
+        world = ConsumerWorld(queues=1)
+        world.fill(4, 1)
+        stopped: list[Any] = []
+        answer: Deferred[Any] = Deferred()
+
+        def handle(messages: list[MessageExt], context: Any) -> Any:
+            consumer.stop().addBoth(stopped.append)
+            return answer if later else SUCCESS
+
+        consumer = world.consumer(handle, start=False)
+        world.wait(consumer.start())
+        if later:
+            world.network.run(1)
+            assert not stopped
+            answer.callback(SUCCESS)
+        world.until(lambda: bool(stopped))
+        assert stopped == [None]
+        assert world.offset("CG", 0) == 1
+
     def test_a_handler_that_does_not_finish_in_time_is_cancelled_and_not_committed(self) -> None:
         world = ConsumerWorld(queues=1)
         world.fill(2, 1)

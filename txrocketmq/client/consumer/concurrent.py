@@ -235,6 +235,7 @@ class ConcurrentConsumption:
                 self._next_turn = self._clock.callLater(0, self._go_on)
         finally:
             self._pumping = False
+            self._look_whether_stopped()
 
     def _go_on(self) -> None:
         self._next_turn = None
@@ -348,9 +349,14 @@ class ConcurrentConsumption:
         if run in self._runs:
             self._runs.discard(run)
             run.held.consuming -= 1
-            if self._stopping is not None and not self._runs and not self._stopping.called:
-                self._stopping.callback(None)
+            self._look_whether_stopped()
             self._pump()
+
+    def _look_whether_stopped(self) -> None:
+        stopping = self._stopping
+        # A handler that has the consumer stopped is still being called then, and is no run yet.
+        if stopping is not None and not (self._runs or self._pumping or stopping.called):
+            stopping.callback(None)
 
     # ------------------------------------------------------------------ time-outs
 
@@ -404,8 +410,8 @@ class ConcurrentConsumption:
                 call.cancel()
         self._later.clear()
         stopping = self._stopping = Deferred()
-        if not self._runs:
-            stopping.callback(None)
+        self._look_whether_stopped()
+        if stopping.called:
             return succeed(None)
         bound = self._clock.callLater(bound_s, self._give_up)
         return stopping.addBoth(_cancel, bound)
