@@ -107,12 +107,12 @@ class MessageAdmin:
         begin_ms: int = 0,
         end_ms: int = END_OF_TIME,
         cluster: str | None = None,
-        key_type: str | None = None,
+        key_type: str = "K",
         last_key: str | None = None,
     ) -> QueriedMessages:
         """Messages with a key (``queryMsgByKey``), oldest first.
 
-        :param key_type: another index of brokers with RocksDB: ``K`` keys, ``T`` tags, ``U`` unique keys.
+        :param key_type: which index is asked, by 5.x brokers: ``K`` keys, ``T`` tags (brokers with RocksDB alone).
         :param last_key: where the page before ended, there.
         :raises PartialFailureError: some brokers failed; what the others found is in it.
         """
@@ -126,7 +126,7 @@ class MessageAdmin:
             last_key=last_key,
         )
         found = await self._query(topic, header, cluster, unique=False)
-        if key_type not in (None, "K"):
+        if key_type != "K":
             return found
         has_key = [m for m in found.messages if key in (m.keys or "").split(" ")]
         if not is_lmq(topic):
