@@ -342,6 +342,20 @@ class IReplicationControl(Interface):
     def set_replicas(replicas: IReplicas | None) -> None:
         """Who is told of appends and asked for acknowledgements from now on; None: nobody."""
 
+    def truncate_log(offset: int) -> Deferred[None]:
+        """Cut what a record's first byte begins, and all behind it, off log, queues and index; nobody appends meanwhile, reads
+        raise StoreError. StoreError where the log does not go back so far."""
+
+    def confirm_offset() -> int:
+        """Up to where replicas agree on the log; its end where nobody asks them."""
+
+    def set_confirm_offset(offset: int | None) -> None:
+        """Show nothing beyond that from now on, and what is below; None: show everything."""
+
+    def roles_changed() -> None:
+        """A master is a slave now, or a slave a master: what waited to be shown is found in the log, up to the confirm offset, and
+        each queue's next message goes behind its last one."""
+
     def last_file_offset() -> int:
         """Start of the newest file."""
 

@@ -181,7 +181,7 @@ class Replica:
             assert hasattr(owner, name), name
             setattr(owner, name, value)
         self.store: MessageStore = open_memory_store(self.disk, clock, pool, self.config)
-        self.ha = HaService(
+        self.ha = self.make_service(
             self.broker_config,
             self.config,
             self.store,
@@ -191,6 +191,9 @@ class Replica:
         )
         self.ha.start()
         network.listening[self.address] = self.ha.factory
+
+    def make_service(self, *args: Any, **kwargs: Any) -> HaService:
+        return HaService(*args, **kwargs)
 
     @property
     def text(self) -> str:

@@ -76,6 +76,10 @@ class AckWaiters:
     def close(self) -> None:
         """Nobody waits any more: the present waiters get False, and all later ones."""
         self._is_closed = True
+        self.give_up()
+
+    def give_up(self) -> None:
+        """The present waiters get False."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None

@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.ha.slave import SlaveLink
-from txrocketmq.ha.transport import SlaveFactory, SlaveProtocol
+from txrocketmq.ha.transport import MakeSlaveLink, SlaveFactory, SlaveProtocol
 from txrocketmq.interfaces import IReplicaLog
 from txrocketmq.model.replication import LinkState
 
@@ -38,6 +38,7 @@ class Follower:
 
     :ivar master_address: where the master's log is had, ``host:port``; None while it is not known.
     :ivar objection: see `Objection`.
+    :ivar link_class: makes the links' machines.
     """
 
     _log = Logger()
@@ -47,6 +48,7 @@ class Follower:
     ) -> None:
         self.master_address: str | None = None
         self.objection: Objection = lambda: succeed(None)
+        self.link_class: MakeSlaveLink = SlaveLink
         self._store = store
         self._config = config
         self._clock = clock
@@ -132,7 +134,9 @@ class Follower:
             return None
         self._last_objection = None
         host, _, port = address.rpartition(":")
-        factory = SlaveFactory(address, self._store, self._config, self._clock, self._lost)
+        factory = SlaveFactory(
+            address, self._store, self._config, self._clock, self._lost, self.link_class
+        )
         return cast(
             SlaveProtocol,
             await self._dial(

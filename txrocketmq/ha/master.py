@@ -82,8 +82,10 @@ class MasterLink:
             return
         self._last_read = self._clock.seconds()
         offset = self._reports.feed(data)
-        if offset is None:
-            return
+        if offset is not None:
+            self._reported(offset)
+
+    def _reported(self, offset: int) -> None:
         if self.request_offset == NOT_YET:
             self._begin(offset)
         elif offset > self.next_offset:
@@ -108,7 +110,7 @@ class MasterLink:
             return
         self.request_offset = self.ack_offset = offset
         # What it had before came from this log as well.
-        self.start_offset = self._store.last_file_offset() if offset == 0 else 0
+        self.start_offset = self._first_offset() if offset == 0 else 0
         self.next_offset = self.start_offset if offset == 0 else offset
         self._log.info(
             "slave {peer} has {offset} bytes of log, it gets those from {start} on",
@@ -126,6 +128,10 @@ class MasterLink:
             )
         self._acknowledged()
         self.pump()
+
+    def _first_offset(self) -> int:
+        """Where an empty slave begins."""
+        return self._store.last_file_offset()
 
     # ------------------------------------------------------------------ to the slave
 
@@ -167,11 +173,15 @@ class MasterLink:
         batch = max(1, min(self._config.ha_transfer_batch_size, MAX_BODY_BYTES))
         for start in range(0, len(data), batch):
             piece = data[start : start + batch]
-            frame = TRANSFER_HEADER.pack(self.next_offset, len(piece)) + piece
+            frame = self._frame(piece)
             self.next_offset += len(piece)
             self._put(frame)
             if self.state is LinkState.SHUTDOWN:
                 return
+
+    def _frame(self, piece: bytes) -> bytes:
+        """A piece of log from `next_offset` on as it travels; no bytes: a heartbeat."""
+        return TRANSFER_HEADER.pack(self.next_offset, len(piece)) + piece
 
     def _put(self, frame: bytes) -> None:
         self.meter.count(len(frame))
@@ -207,7 +217,7 @@ class MasterLink:
             and self.next_offset != NOT_YET
             and self._may_send()
         ):
-            self._put(TRANSFER_HEADER.pack(self.next_offset, 0))
+            self._put(self._frame(b""))
 
     def _give_up(self, reason: str) -> None:
         self._log.warn("slave {peer} is dropped: {reason}", peer=self.peer, reason=reason)

@@ -15,6 +15,7 @@ What a send waits for (`IReplicas`), by role and keys:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -121,13 +122,16 @@ class HaService:
                 "slave {peer} is refused: {count} are there", peer=peer, count=len(self.links)
             )
             return None
-        link = MasterLink(
+        link = self._make_link(
             peer, self._store, self._config, self._clock, write, close, self._acknowledged
         )
         self.links.append(link)
         self._watch()
         self._log.info("slave {peer} connected", peer=peer)
         return link
+
+    def _make_link(self, *args: Any) -> MasterLink:
+        return MasterLink(*args)
 
     def slave_lost(self, link: MasterLink, reason: str) -> None:
         """A slave's connection is gone."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
+from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -64,12 +65,15 @@ class SlaveLink:
         self._write = write
         self._close = close
         self._hold = hold
-        self._frames = TransferReader()
+        self._frames: Any = self._make_frames()
         #: What came behind the log's end, and the offset of its first byte; None before the first piece.
         self._held = bytearray()
         self._held_offset: int | None = None
         self._reported = -1
         self._retry: IDelayedCall | None = None
+
+    def _make_frames(self) -> Any:
+        return TransferReader()
 
     def connected(self) -> None:
         """Say where the master has to begin."""
@@ -136,7 +140,10 @@ class SlaveLink:
     def _report(self, offset: int) -> None:
         self._reported = offset
         self.last_write = self._clock.seconds()
-        self._write(REPORT.pack(offset))
+        self._write(self._report_frame(offset))
+
+    def _report_frame(self, offset: int) -> bytes:
+        return REPORT.pack(offset)
 
     def tick(self) -> None:
         """To be called about once a second: heartbeats and silence."""

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from txrocketmq.ha.service import HaService
 
 
+MakeSlaveLink = Callable[..., SlaveLink]
+"""Makes the machine of a slave's link, of what `SlaveLink` takes."""
+
+
 def peer_text(address: Any) -> str:
     """An address of Twisted's as ``host:port``, IPv6 hosts bracketed."""
     host, port = getattr(address, "host", "?"), getattr(address, "port", 0)
@@ -145,8 +149,10 @@ class SlaveFactory(Factory):
         config: MessageStoreConfig,
         clock: IReactorTime,
         lost: Callable[[SlaveProtocol, str], object],
+        link_class: MakeSlaveLink = SlaveLink,
     ) -> None:
         self.lost = lost
+        self._link_class = link_class
         self._peer = peer
         self._store = store
         self._config = config
@@ -159,7 +165,9 @@ class SlaveFactory(Factory):
         hold: Callable[[bool], object],
     ) -> SlaveLink:
         """The machine for a connection that was made."""
-        return SlaveLink(self._peer, self._store, self._config, self._clock, write, close, hold)
+        return self._link_class(
+            self._peer, self._store, self._config, self._clock, write, close, hold
+        )
 
     def buildProtocol(self, address: IAddress | None) -> SlaveProtocol:
         """The master accepts."""

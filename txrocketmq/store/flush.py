@@ -175,6 +175,7 @@ class LogFlusher:
         self._last_thorough = 0.0
         self._syncing = False
         self._again = False
+        self._held = False
         self._when_idle: list[Deferred[None]] = []
 
     def start(self) -> None:
@@ -202,6 +203,20 @@ class LogFlusher:
             self._tick.cancel()
             self._tick = None
         return self._finish()
+
+    def hold(self) -> Deferred[None]:
+        """Sync nothing until `cut`; fires when no sync is under way."""
+        self._held = True
+        if not self._syncing:
+            return succeed(None)
+        idle: Deferred[None] = Deferred()
+        self._when_idle.append(idle)
+        return idle
+
+    def cut(self, offset: int) -> None:
+        """The log was cut and goes to this offset, all of it on the device; syncs go on."""
+        self._held = False
+        self._group.safe_offset = offset
 
     # ------------------------------------------------------------------ when
 
@@ -241,15 +256,14 @@ class LogFlusher:
     def _sync(self) -> None:
         """Start a sync of everything that is written now."""
         target = self._log.max_offset
-        if self._log.read_only is not None or target <= self._log.flushed_offset:
+        if self._held or self._log.read_only is not None or target <= self._log.flushed_offset:
             return
         self._syncing = True
         timestamp_ms = self._log.last_store_timestamp_ms
         job = self._pool.submit(
             _sync_spans, self._log.queue.unsynced(), self._log.flushed_offset, self.on_lost
         )
-        job.addCallback(self._synced, target, timestamp_ms)
-        job.addErrback(self._sync_failed)
+        job.addCallbacks(self._synced, self._sync_failed, callbackArgs=(target, timestamp_ms))
         job.addErrback(_log_bug)
         job.addBoth(self._sync_ended)
 
@@ -259,6 +273,8 @@ class LogFlusher:
         # Not the greatest one there was: after the clock was set back that would promise too much.
         if timestamp_ms:
             self.flushed_timestamp_ms = timestamp_ms
+        # First the device gets its next work: answering those who waited for this takes as long as a sync.
+        self._go_on()
         if self.on_progress is not None:
             self.on_progress(target)
         self._group.advance(target)
@@ -269,15 +285,19 @@ class LogFlusher:
             code = errno.errorcode.get(error.errno or 0, "?")
             self._log.refuse_writes(f"sync failed with {code}: {error}")
             self._group.fail()
-            return
-        log.error("the commit log was not flushed: {error}", error=error)
-        self._group.give_up()
+        else:
+            log.error("the commit log was not flushed: {error}", error=error)
+            self._group.give_up()
+        self._go_on()
 
-    def _sync_ended(self, _: object) -> None:
+    def _go_on(self) -> None:
+        """A sync is over: the next one begins at once where somebody appended meanwhile."""
         self._syncing = False
         again, self._again = self._again, False
         if again:
             self._sync()
+
+    def _sync_ended(self, _: object) -> None:
         if not self._syncing:
             waiting, self._when_idle = self._when_idle, []
             for waiter in waiting:

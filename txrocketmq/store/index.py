@@ -189,6 +189,11 @@ class IndexService:
         """Delete files that point at or beyond a log offset (start-up only); whether there were any."""
         kept = [file for file in self.files if file.end_offset < physical_offset]
         if len(kept) == len(self.files):
+            if self.end_offset >= physical_offset:
+                # What came last has no keys, or no place yet.
+                self._waiting.clear()
+                self.end_offset = self.files[-1].end_offset if self.files else -1
+                self._resumed_offset = self.end_offset
             return False
         for file in self.files[len(kept) :]:
             self.log.warn(

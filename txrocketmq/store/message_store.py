@@ -33,7 +33,6 @@ from txrocketmq.interfaces import (
     IDisk,
     IMessageFilter,
     IMessageStore,
-    IReplicas,
 )
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.store.abortfile import AbortFile
@@ -51,6 +50,7 @@ from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.store.reader import StoreReader
 from txrocketmq.store.recover import Recoverer, Recovery, RecoveryLimits
 from txrocketmq.store.replicalog import ReplicaLog
+from txrocketmq.store.replicating import ReplicationControl
 from txrocketmq.store.reput import ArrivalListener, BitMaps, Reput
 from txrocketmq.store.results import (
     GetMessageResult,
@@ -73,7 +73,7 @@ def log_directories(config: MessageStoreConfig, disk: IDisk) -> LogDirectories:
 
 
 @implementer(IMessageStore)
-class MessageStore:
+class MessageStore(ReplicationControl):
     """Messages on disk, in the official layout.
 
     :param pool: for everything that may wait for others: blocks ahead, queue and index writes, deletion.
@@ -83,6 +83,9 @@ class MessageStore:
     :param window_bytes: how far ahead of the newest message the log gets its blocks.
     :param limits: how much is recovered before the store opens.
     :ivar recovery: what the last `load` found.
+    :ivar disk: the disk.
+    :ivar derived_pool: for queues and index.
+    :ivar is_cutting: the log is being cut (`txrocketmq.store.truncation`): nothing is read or appended.
     :ivar rebuild: queues that are derived again while the store serves; None when all are there.
     """
 
@@ -106,9 +109,9 @@ class MessageStore:
         root = config.store_path_root_dir
         derived_pool = queue_pool or pool
         self._config = config
-        self._disk = disk
+        self.disk = disk
         self._clock = clock
-        self._pool = derived_pool
+        self.derived_pool = derived_pool
         self._read_pool = read_pool
         self._limits = limits or RecoveryLimits()
         self._loading: Deferred[None] | None = None
@@ -116,6 +119,7 @@ class MessageStore:
         self.rebuild: QueueRebuild | None = None
         self._locks: list[Any] = []
         self._serving = False
+        self.is_cutting = False
         self._timers: dict[str, IDelayedCall] = {}
         self._abort = AbortFile(disk, root)
         self.recovery: Recovery | None = None
@@ -178,7 +182,7 @@ class MessageStore:
         failure.raiseException()
 
     async def _load(self) -> None:
-        root, disk, pool = self._config.store_path_root_dir, self._disk, self._read_pool
+        root, disk, pool = self._config.store_path_root_dir, self.disk, self._read_pool
         self._locks.append(disk.lock(f"{root}/lock"))
         clean = not self._abort.exists()
         unsafe_offset = self._abort.unsafe_offset()
@@ -225,23 +229,26 @@ class MessageStore:
         if recovery.lost is not None:
             self._begin_rebuild(recovery)
         if index_is_behind:
-            self._index_catch_up.start()
+            self.index_catch_up.start()
+
+    def _make_catch_up(self) -> IndexCatchUp:
+        self.index_catch_up = IndexCatchUp(
+            self.commit_log, self.disk, self._read_pool, self._clock, self.index, self.reput
+        )
+        return self.index_catch_up
 
     async def _complete_index(self) -> bool:
         """Index what the index lacks, if that is not much; whether it is."""
-        self._index_catch_up = IndexCatchUp(
-            self.commit_log, self._disk, self._read_pool, self._clock, self.index, self.reput
-        )
-        if self._index_catch_up.bytes_left > self._limits.index_bytes:
+        if self._make_catch_up().bytes_left > self._limits.index_bytes:
             return True
-        await self._index_catch_up.run_first()
+        await self.index_catch_up.run_first()
         return False
 
     def _begin_rebuild(self, recovery: Recovery) -> None:
         assert recovery.lost is not None
         rebuild = self.rebuild = self.putter.rebuild = QueueRebuild(
             self.commit_log,
-            self._disk,
+            self.disk,
             self._read_pool,
             self._clock,
             self.queue_table,
@@ -268,6 +275,13 @@ class MessageStore:
         )
         checkpoint.logics_msg_timestamp_ms = min(checkpoint.logics_msg_timestamp_ms, now_ms)
         checkpoint.save_now()
+
+    def restart_index(self) -> None:
+        """The log was cut: index again what the index lost with its last files, and follow the log then."""
+        self.index.resume_at_end()
+        self.compaction.recheck()
+        self.reput.index_is_current = False
+        self._make_catch_up().start()
 
     def _release(self) -> None:
         while self._locks:
@@ -319,7 +333,7 @@ class MessageStore:
     def _save_checkpoint(self) -> Deferred[None]:
         if self.flusher.flushed_timestamp_ms:
             self.checkpoint.physic_msg_timestamp_ms = self.flusher.flushed_timestamp_ms
-        return self.checkpoint.save(self._pool)
+        return self.checkpoint.save(self.derived_pool)
 
     def stop(self) -> Deferred[None]:
         """See `IStoreLifecycle`. Whatever fails is logged; the abort file then stays, and the next start recovers."""
@@ -339,13 +353,13 @@ class MessageStore:
 
     async def _stop(self) -> None:
         try:
-            await self._index_catch_up.stop()
-            await self.compaction.stop()
+            await self.index_catch_up.stop()
             if self.rebuild is not None:
                 await self.rebuild.stop()
             clean = await self.flusher.stop()
             if clean:
                 self.reput.flushed(self.commit_log.max_offset)
+            await self.compaction.stop()
             clean = await self.queue_table.flush() and clean
             clean = await self.index.stop() and clean
             await self._save_checkpoint()
@@ -415,6 +429,8 @@ class MessageStore:
 
     def append_raw(self, offset: int, data: bytes) -> bool:
         """See `IMessageAppender`."""
+        if self.is_cutting:
+            return False
         self._check_open()
         if self.rebuild is not None:
             return False
@@ -428,6 +444,8 @@ class MessageStore:
     def _check_open(self) -> None:
         if not self._serving:
             raise StoreError("the store is not open")
+        if self.is_cutting:
+            raise StoreError("the log is being cut to what the master has")
 
     def get_message(
         self,
@@ -521,8 +539,8 @@ class MessageStore:
         found = {}
         if self.rebuild is not None and self.rebuild.progress is not None:
             found["recoveryOfQueues"] = self.rebuild.fault or self.rebuild.progress.text()
-        if self._index_catch_up.is_running and self._index_catch_up.progress is not None:
-            found["recoveryOfIndex"] = self._index_catch_up.progress.text()
+        if self.index_catch_up.is_running and self.index_catch_up.progress is not None:
+            found["recoveryOfIndex"] = self.index_catch_up.progress.text()
         return found
 
     def queues(self) -> list[tuple[str, int]]:
@@ -537,46 +555,6 @@ class MessageStore:
         if self.rebuild is not None:
             self.rebuild.forget(doomed)
         return self.queue_table.delete_topics(doomed)
-
-    # ------------------------------------------------------------------ replication
-
-    def max_physical_offset(self) -> int:
-        """See `IReplicationControl`."""
-        return self.commit_log.max_offset
-
-    def min_physical_offset(self) -> int:
-        """See `IReplicationControl`."""
-        return self.commit_log.min_offset
-
-    def flushed_offset(self) -> int:
-        """See `IReplicationControl`."""
-        return self.commit_log.flushed_offset
-
-    def read_log(self, offset: int, max_bytes: int) -> bytes | Deferred[bytes]:
-        """See `IReplicationControl`."""
-        return self.replica_log.read(offset, max_bytes)
-
-    def last_record(self) -> tuple[int, bytes] | None:
-        """See `IReplicationControl`."""
-        return self.replica_log.last_record()
-
-    def last_file_offset(self) -> int:
-        """See `IReplicationControl`."""
-        return self.commit_log.max_offset - self.commit_log.max_offset % (
-            self._config.mapped_file_size_commit_log
-        )
-
-    def set_replicas(self, replicas: IReplicas | None) -> None:
-        """See `IReplicationControl`."""
-        self.putter.replicas = replicas
-
-    def master_flushed_offset(self) -> int:
-        """See `IReplicationControl`."""
-        return self.checkpoint.master_flushed_offset
-
-    def set_master_flushed_offset(self, offset: int) -> None:
-        """See `IReplicationControl`."""
-        self.checkpoint.master_flushed_offset = offset
 
     @property
     def dispatch_behind_bytes(self) -> int:

@@ -263,8 +263,9 @@ class MessagePutter:
         answered once they have it; consumers need not wait, as officially."""
         config = self._config
         is_sync = config.flush_disk_type == _SYNC_FLUSH
+        must_wait = is_sync or self._reput.waiting or self._reput.confirm_offset is not None
         for dispatch in dispatches:
-            if config.read_un_committed or not (is_sync or self._reput.waiting):
+            if config.read_un_committed or not must_wait:
                 self._reput.dispatch(*dispatch)
             else:
                 self._reput.dispatch_later(dispatch)
@@ -272,7 +273,7 @@ class MessagePutter:
         flushed = replicated = None
         if is_sync and wait:
             flushed = self._flusher.when_flushed(end, config.sync_flush_timeout)
-        elif is_sync or self._reput.waiting:
+        elif is_sync or (self._reput.waiting and self._reput.confirm_offset is None):
             self._flusher.wake()
         if self.replicas is not None:
             self.replicas.appended()

@@ -79,11 +79,20 @@ class ReplicaLog:
             self._dispatch()
         return True
 
+    def confirmed(self) -> None:
+        """Replicas agree on more of the log: derive what waited for that."""
+        if self._reput.offset < self._log.max_offset:
+            self._dispatch()
+
     def _dispatch(self) -> None:
-        """Derive what belongs to the records that are whole by now."""
+        """Derive what belongs to the records that are whole by now, and that replicas agree on where somebody asks for that."""
         reput = self._reput
+        confirmed = reput.confirm_offset
         scan = self._log.scan(reput.offset)
         for position, head in scan:
+            if confirmed is not None and position + head.total_size > confirmed:
+                reput.offset = position
+                return
             queue = self._queues.queues.get((head.topic, head.queue_id))
             if (
                 head.queue_offset == 0
@@ -107,6 +116,11 @@ class ReplicaLog:
             self.damage = f"what the master sent is no log: {scan.damage}"
             self.log.critical("{damage}", damage=self.damage)
             raise StoreError(self.damage)
+
+    def cut(self, offset: int) -> None:
+        """The log was cut at a record's end: what comes next begins there."""
+        self._record_end = offset
+        self.damage = None
 
     def last_record(self) -> tuple[int, bytes] | None:
         """See `IReplicationControl.last_record`."""

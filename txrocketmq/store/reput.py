@@ -83,6 +83,7 @@ class Reput:
     """Derives queues and index from the log, in the order of the log.
 
     :ivar offset: end of the last record that was dispatched.
+    :ivar confirm_offset: up to where replicas agree on the log: nothing beyond is shown; None where nobody asks them.
     :ivar index_is_current: the index holds all that was dispatched; until then `txrocketmq.store.catchup` sees to it.
     :ivar listeners: told of each message once it can be read.
     :ivar light: the store's light queues.
@@ -109,6 +110,7 @@ class Reput:
         self._delays: list[int] = []
         self._delays_text: str | None = None
         self.offset = 0
+        self.confirm_offset: int | None = None
         self.index_is_current = True
         self.listeners: list[ArrivalListener] = []
 
@@ -254,6 +256,8 @@ class Reput:
     def flushed(self, offset: int) -> None:
         """Everything below a log offset is on the device: dispatch what waited for that."""
         pending = self._pending
+        if self.confirm_offset is not None:
+            offset = min(offset, self.confirm_offset)
         while pending and pending[0][2] + pending[0][3] <= offset:
             self.dispatch(*pending.popleft())
 
@@ -263,9 +267,13 @@ class Reput:
         self._pending.clear()
         self._pending.extend(kept)
 
+    def drop_waiting(self) -> None:
+        """Forget what waits: the log is cut, and says the rest again."""
+        self._pending.clear()
+
     @property
     def waiting(self) -> int:
-        """Records that are in the log and wait for the device."""
+        """Records that are in the log and wait for the device, or for replicas."""
         return len(self._pending)
 
     # ------------------------------------------------------------------ what a send does not say itself

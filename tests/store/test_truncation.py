@@ -1,0 +1,180 @@
+"""What is left of a store whose log is cut while it serves: log, queues and index as if the rest had never come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+from zope.interface import implementer
+
+from txrocketmq.errors import StoreError
+from txrocketmq.interfaces import IReplicas
+from txrocketmq.model.message import MessageRecord
+from txrocketmq.model.properties import format_properties
+from txrocketmq.store.message_store import MessageStore
+from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.store import open_memory_store, small_config
+
+
+@implementer(IReplicas)
+class Alone:
+    """Nobody has copies."""
+
+    def appended(self) -> None:
+        pass
+
+    def has_enough(self) -> bool:
+        return True
+
+    def when_replicated(self, end_offset: int) -> None:
+        return None
+
+
+class World:
+    """A store on a disk in memory."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = Clock()
+        self.clock.advance(1_700_000_000)
+        self.disk = MemoryDisk()
+        self.config = small_config()
+        for name, value in settings.items():
+            setattr(self.config, name, value)
+        self.store: MessageStore = open_memory_store(self.disk, self.clock, None, self.config)
+        self.store.set_replicas(Alone())
+        self.ends: list[int] = []
+
+    def put(self, number: int, queue_id: int | None = None) -> Any:
+        self.clock.advance(0.01)
+        found = {"UNIQ_KEY": f"id{number}", "KEYS": f"k{number}", "TAGS": "T"}
+        result = self.store.put_message(
+            MessageRecord(
+                topic="TopicTest",
+                queue_id=number % 3 if queue_id is None else queue_id,
+                body=b"%05d" % number + b"x" * 500,
+                properties=format_properties(found),
+                uniq_key=found["UNIQ_KEY"],
+                keys=found["KEYS"],
+            )
+        )
+        self.ends.append(self.store.max_physical_offset())
+        return result
+
+    def fill(self, count: int, first: int = 0) -> None:
+        for number in range(first, first + count):
+            self.put(number)
+
+    def cut(self, offset: int) -> None:
+        done: list[Any] = []
+        self.store.truncate_log(offset).addBoth(done.append)
+        for _ in range(50):
+            self.clock.advance(0.01)
+        assert done == [None], done
+
+    def numbers(self) -> list[int]:
+        """What consumers find, by number."""
+        found = []
+        for topic, queue_id in self.store.queues():
+            for at in range(self.store.max_offset(topic, queue_id)):
+                result: Any = self.store.get_message(topic, queue_id, at, 1, 1 << 20, None)
+                found += [int(record.split(b"xxx")[0][-5:]) for record in result.records]
+        return sorted(found)
+
+    def by_key(self, number: int) -> int:
+        return len(self.store.query_message("TopicTest", f"k{number}", 64, 0, 2**62).records)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 40, 119, 120])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_log_queues_and_index_go_back_together(kept: int, flush: str) -> None:
+    world = World(flush_disk_type=flush)
+    world.fill(120)
+    world.clock.advance(1)
+    end = world.ends[kept - 1] if kept else 0
+    world.cut(end)
+    assert world.store.max_physical_offset() == end
+    assert world.numbers() == list(range(kept))
+    assert [world.by_key(number) for number in range(120)] == [1] * kept + [0] * (120 - kept)
+    world.fill(40, first=1000)
+    world.clock.advance(1)
+    assert world.numbers() == [*range(kept), *range(1000, 1040)]
+    assert all(world.by_key(number) == 1 for number in range(1000, 1040))
+
+
+def test_what_is_written_after_a_cut_is_flushed_before_it_is_acknowledged() -> None:
+    world = World(flush_disk_type="SYNC_FLUSH")
+    world.fill(60)
+    world.clock.advance(1)
+    world.cut(world.ends[10])
+    waiting = world.put(1000)
+    assert not waiting.called
+    world.clock.advance(0.01)
+    assert waiting.called
+    assert world.store.flushed_offset() == world.store.max_physical_offset()
+
+
+def test_a_restart_after_a_cut_finds_no_more() -> None:
+    world = World()
+    world.fill(100)
+    world.clock.advance(1)
+    world.cut(world.ends[29])
+    world.fill(5, first=1000)
+    world.store.stop()
+    world.clock.advance(1)
+    again = World.__new__(World)
+    again.clock, again.disk = world.clock, world.disk
+    again.store = open_memory_store(world.disk, world.clock, None, world.config)
+    assert again.numbers() == [*range(30), *range(1000, 1005)]
+
+
+def test_a_log_is_not_cut_where_it_is_not() -> None:
+    world = World()
+    world.fill(10)
+    failed: list[Any] = []
+    world.store.truncate_log(world.ends[-1] + 1).addErrback(failed.append)
+    assert failed[0].check(StoreError)
+    assert world.numbers() == list(range(10))
+
+
+def test_nothing_is_read_or_appended_while_the_log_is_cut() -> None:
+    world = World()
+    world.fill(10)
+    world.store.is_cutting = True
+    with pytest.raises(StoreError):
+        world.store.get_message("TopicTest", 0, 0, 1, 1000, None)
+    assert not world.store.append_raw(world.ends[-1], b"x" * 100)
+
+
+# ----------------------------------------------------------------- confirm offset
+
+
+def test_nothing_is_shown_beyond_the_confirm_offset() -> None:
+    world = World()
+    world.fill(3)
+    world.store.set_confirm_offset(world.ends[2])
+    world.fill(3, first=3)
+    assert world.numbers() == [0, 1, 2]
+    world.store.set_confirm_offset(world.ends[3])
+    assert world.numbers() == [0, 1, 2, 3]
+    world.store.set_confirm_offset(world.ends[5])
+    assert world.numbers() == [0, 1, 2, 3, 4, 5]
+    assert world.store.confirm_offset() == world.ends[5]
+
+
+def test_a_master_that_becomes_a_slave_finds_what_waited_in_its_log() -> None:
+    world = World()
+    world.store.set_confirm_offset(0)
+    world.fill(4)
+    world.config.broker_role = "SLAVE"
+    world.store.roles_changed()
+    assert world.numbers() == []
+    world.store.set_confirm_offset(world.ends[1])
+    assert world.numbers() == [0, 1]
+    world.cut(world.ends[2])
+    world.store.set_confirm_offset(world.ends[2])
+    assert world.numbers() == [0, 1, 2]
+    world.config.broker_role = "SYNC_MASTER"
+    world.put(7, queue_id=0)
+    world.store.set_confirm_offset(world.ends[-1])
+    assert world.numbers() == [0, 1, 2, 7]

@@ -1,0 +1,114 @@
+"""Which term of mastership wrote which part of the log? The terms a replica knows, in memory and in a file.
+
+Stands for ``EpochFileCache``. An entry holds from its start offset to the start of the next one; the last one goes on. The rules for what may
+be added are the official ones: a term without any bytes is not noted, as replicas compare the notes.
+
+Crash story: the file is replaced as a whole, synced, before anybody is told (it has a few lines, and changes with a master).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twisted.logger import Logger
+
+from txrocketmq.codec.epochfile import EpochEntry, decode_epoch_file, encode_epoch_file
+from txrocketmq.errors import RecordError, StoreError
+from txrocketmq.interfaces import IDisk
+
+NO_EPOCH = -1
+
+
+class EpochCache:
+    """The terms.
+
+    :ivar entries: in ascending order.
+    """
+
+    _log = Logger()
+
+    def __init__(self, disk: IDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self.entries: list[EpochEntry] = []
+
+    def load(self) -> None:
+        """Read the file, or its backup where it is damaged; none means that this replica is new.
+
+        :raises StoreError: both are damaged: what was written under which term must not be guessed.
+        """
+        fault: Exception | None = None
+        for path in (self._path, self._path + ".bak"):
+            if not self._disk.exists(path):
+                continue
+            try:
+                self.entries = decode_epoch_file(self._disk.read_file(path))
+                return
+            except RecordError as error:
+                self._log.error("{path}: {error}", path=path, error=error)
+                fault = fault or error
+        if fault is not None:
+            raise StoreError(f"{self._path}: {fault}")
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest term, `NO_EPOCH` before the first."""
+        return self.entries[-1].epoch if self.entries else NO_EPOCH
+
+    def append(self, entry: EpochEntry) -> bool:
+        """Note a new term; False when it is not newer than the last one, or that one has no bytes."""
+        last = self.entries[-1] if self.entries else None
+        if last is not None and (
+            last.epoch >= entry.epoch or last.start_offset >= entry.start_offset
+        ):
+            self._log.info("term {entry} is not noted behind {last}", entry=entry, last=last)
+            return False
+        self._keep([*self.entries, entry])
+        return True
+
+    def at(self, offset: int) -> EpochEntry | None:
+        """The term that the byte at an offset belongs to."""
+        found = [entry for entry in self.entries if entry.start_offset <= offset]
+        return found[-1] if found else None
+
+    def end_of(self, entry: EpochEntry) -> int | None:
+        """Where the term behind this one begins; None for the last one."""
+        later = [other for other in self.entries if other.epoch > entry.epoch]
+        return later[0].start_offset if later else None
+
+    def cut_epochs(self, epoch: int) -> None:
+        """Forget this term and later ones."""
+        self._keep([entry for entry in self.entries if entry.epoch < epoch])
+
+    def cut_beyond(self, offset: int) -> None:
+        """Forget terms that begin at or behind the end of the log."""
+        self._keep([entry for entry in self.entries if entry.start_offset < offset])
+
+    def cut_before(self, offset: int) -> None:
+        """Forget terms whose bytes were all deleted."""
+        self._keep([e for e in self.entries if (end := self.end_of(e)) is None or end > offset])
+
+    def _keep(self, entries: list[EpochEntry]) -> None:
+        if entries != self.entries:
+            self.entries = entries
+            self._disk.replace_file(self._path, encode_epoch_file(entries), True)
+
+
+def consistent_point(
+    ours: Sequence[EpochEntry], our_end: int, theirs: Sequence[EpochEntry], their_end: int
+) -> int | None:
+    """Up to where two logs are the same, None when their terms do not say: the newest term that both began at the same place, to
+    its shorter end.
+
+    :param our_end: end of the log here.
+    :param their_end: end of the other one.
+    """
+    their_starts = {entry.epoch: entry.start_offset for entry in theirs}
+    for entry in reversed(ours):
+        if their_starts.get(entry.epoch) == entry.start_offset:
+            return min(_end(ours, entry, our_end), _end(theirs, entry, their_end))
+    return None
+
+
+def _end(entries: Sequence[EpochEntry], entry: EpochEntry, end: int) -> int:
+    return min((e.start_offset for e in entries if e.epoch > entry.epoch), default=end)
