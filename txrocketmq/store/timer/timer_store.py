@@ -283,7 +283,14 @@ class TimerStore:
     def flush(self) -> Deferred[bool]:
         """Bring everything to the device, one job at a time; whether it got there. A failure is logged, not raised."""
         if self._flushing is not None:
-            return self._flushing.addCallback(lambda done: done)
+            shared: Deferred[bool] = Deferred()
+
+            def pass_on(result: bool) -> bool:
+                shared.callback(result)
+                return result
+
+            self._flushing.addCallback(pass_on)
+            return shared
         self._has_delivered = False
         end = self._log.end
         log_end = self._commit_log.max_physical_offset()
