@@ -214,6 +214,21 @@ def test_who_appends_while_a_sync_runs_waits_for_the_next() -> None:
     assert len(store.disk.syncs) == 2
 
 
+def test_the_next_sync_begins_before_the_waiters_of_the_last_one_are_answered() -> None:
+    store = Store()
+    assert isinstance(store.pool, ManualPool)
+    pool = store.pool
+    begun: list[int] = []
+    first = store.put_and_wait().addCallback(lambda done: begun.append(pool.pending) or done)
+    store.clock.advance(0)
+    second = store.put_and_wait()
+    pool.run(1)
+    assert outcomes(first, second) == [True, None]
+    assert begun == [1]
+    pool.run(1)
+    assert outcomes(second) == [True]
+
+
 def test_a_sync_reaches_over_the_end_of_a_file() -> None:
     store = Store()
     waiters = [store.flusher.when_flushed(store.put(30_000), 5000) for _ in range(3)]

@@ -6,6 +6,7 @@ Stands for the ``main`` methods of the official start-up classes.
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -16,6 +17,10 @@ from twisted.python.failure import Failure
 
 from txrocketmq.errors import RocketMQError
 from txrocketmq.service.startup import abort
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread that comes back from a device waits before a busy reactor has to let it go on. Python's 5 ms would be added to
+each sync that producers wait for, twice."""
 
 
 class RoleRunner(Protocol):
@@ -51,6 +56,7 @@ class ProcessService(Service):
     def startService(self) -> None:
         """Start the roles; a failure ends the process with exit code 1."""
         super().startService()  # type: ignore[no-untyped-call]
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         for line in self._warnings:
             self._log.warn("{line}", line=line)
         # Once the reactor runs: from then on signals are ours, and a failure can stop it.
