@@ -181,7 +181,7 @@ def test_the_number_of_light_queues_is_bounded() -> None:
 def test_places_that_a_client_claims_are_not_believed() -> None:
     disk = MemoryDisk()
     store = opened(disk)
-    forged = {"INNER_MULTI_DISPATCH": "%LMQ%two", "INNER_MULTI_QUEUE_OFFSET": "7"}
+    forged = {"INNER_MULTI_DISPATCH": "%LMQ%two", "INNER_MULTI_QUEUE_OFFSET": "0"}
     items = [(0, b"x", format_properties(forged))]
     store.put_batch(MessageRecord(topic="T", queue_id=1, body=encode_batch(items)))
     put(store, message(1, "%LMQ%one", INNER_MULTI_QUEUE_OFFSET="7"))
