@@ -61,9 +61,12 @@ IN_PLACE_BYTES = 4096
 
 _START = Struct(">ii")
 
+# Looking a member up in its class costs as much as making the answer.
+_PUT_OK = PutMessageStatus.PUT_OK
+
 # Two bits of the sysFlag. Prepared and rolled back messages never enter a queue, so they have no place in one.
 _TRANSACTION_MASK = 0xC
-_TRANSACTION_COMMIT = 0x8
+_IN_QUEUE = frozenset({0, 0x8})
 
 
 class CommitLogConfig(Protocol):
@@ -108,12 +111,13 @@ class CommitLog:
 
     def append(self, record: MessageRecord, queue_offset: int) -> PutMessageResult:
         """Append one message with this place in its queue; see `PutMessageResult` for where it landed or why not."""
-        if len(record.body) > self._config.max_message_size:
+        body_size = len(record.body)
+        if body_size > self._config.max_message_size:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
         if len(record.properties) > self._max_properties:
             return PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
-        transaction = record.sys_flag & _TRANSACTION_MASK
-        if transaction and transaction != _TRANSACTION_COMMIT:
+        sys_flag = record.sys_flag
+        if sys_flag and sys_flag & _TRANSACTION_MASK not in _IN_QUEUE:
             queue_offset = 0
         now_ms = int(self._seconds() * 1000)
         queue = self.queue
@@ -121,8 +125,9 @@ class CommitLog:
         if files:
             tail = files[-1]
             position = tail.position
-            physical_offset = tail.base_offset + position
-            if len(record.body) >= IN_PLACE_BYTES and not self._is_sealing:
+            base_offset = tail.base_offset
+            physical_offset = base_offset + position
+            if body_size >= IN_PLACE_BYTES and not self._is_sealing:
                 result = self._append_in_place(tail, record, queue_offset, now_ms)
                 return result or self._append_carefully(record, queue_offset, now_ms)
             data = self._encode(record, queue_offset, physical_offset, now_ms)
@@ -131,12 +136,10 @@ class CommitLog:
             if end <= tail.writable and end <= self._records_end and self.read_only is None:
                 tail.buffer[position:end] = data
                 tail.position = end
-                if tail.base_offset + end >= queue.prepare_at:
+                if base_offset + end >= queue.prepare_at:
                     queue.prepare()
                 self.last_store_timestamp_ms = now_ms
-                return PutMessageResult(
-                    PutMessageStatus.PUT_OK, physical_offset, queue_offset, size, now_ms
-                )
+                return PutMessageResult(_PUT_OK, physical_offset, queue_offset, size, now_ms)
         return self._append_carefully(record, queue_offset, now_ms)
 
     def _append_in_place(
@@ -162,9 +165,7 @@ class CommitLog:
         if tail.base_offset + end >= self.queue.prepare_at:
             self.queue.prepare()
         self.last_store_timestamp_ms = now_ms
-        return PutMessageResult(
-            PutMessageStatus.PUT_OK, physical_offset, queue_offset, end - position, now_ms
-        )
+        return PutMessageResult(_PUT_OK, physical_offset, queue_offset, end - position, now_ms)
 
     def append_batch(
         self, batch: MessageRecord, items: Sequence[BatchItem], first_queue_offset: int
