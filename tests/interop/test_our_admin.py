@@ -1,0 +1,80 @@
+"""Our admin client beside official servers and an official consumer: it sees there what it sees of our servers that hold the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interop.harness.cell import Cell
+from interop.harness.clients import Admin, PushConsumer
+from interop.harness.cluster import Cluster, make_cluster
+from interop.harness.jvm import JvmSlots
+from txrocketmq.model.codes import ResponseCode
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.only_columns("official-5.4.0/5.4.0-json", "official-4.9.7/4.9.7-json"),
+    pytest.mark.short_columns("official-5.4.0/5.4.0-json"),
+]
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "tests" / "client" / "admin" / "real_admin.py"
+CLUSTER = "InteropCluster"
+COUNT = 12
+TIMEOUT_S = 120.0
+REFUSED = ["refused", int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)]
+
+
+def operate(cluster: Cluster, topic: str, group: str, phase: str) -> dict[str, Any]:
+    """What our operator tells of a phase. AssertionError with its output when it fails."""
+    words = [cluster.namesrv, CLUSTER, cluster.broker_name, topic, group, phase]
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def all_phases(cell: Cell, cluster: Cluster) -> dict[str, Any]:
+    """All that our operator tells of a cluster, with an official consumer in the middle."""
+    topic, group = cell.topic, cell.group
+    told = operate(cluster, topic, group, "setup")
+    with PushConsumer(cell.puppet, cluster.namesrv, group, topic) as consumer:
+        consumer.wait(COUNT)
+        told |= operate(cluster, topic, group, "online")
+        # The message that was tried, and all of them again after the reset.
+        consumer.wait(2 * COUNT + 1)
+    return told | operate(cluster, topic, group, "offline")
+
+
+@pytest.fixture
+def ours(jvm_slots: JvmSlots, cell: Cell) -> Iterator[Cluster]:
+    """Servers of ours beside those of the column."""
+    with make_cluster("ours", jvm_slots) as cluster:
+        Admin(cell.puppet, cluster.namesrv).wait_broker(cluster.broker_name)
+        yield cluster
+
+
+def test_official_servers_and_ours_tell_the_same(cell: Cell, ours: Cluster) -> None:
+    """Steps that the older line does not know are refused there, and left out."""
+    official, told = all_phases(cell, cell.cluster), all_phases(cell, ours)
+    known = {step: found for step, found in official.items() if found != REFUSED}
+    if cell.column.line == "5.4.0":
+        assert set(known) == set(official)
+    assert {step: told[step] for step in known} == known
+    assert known["message_track"] == [[cell.group, "CONSUMED"]]
+    assert known["messages.consume_directly"][0] == "CR_SUCCESS"
+    assert known["topics.names"] is False
