@@ -1,7 +1,7 @@
 """How Java's hash of a text is computed: tag codes, index hashes, and the CRC that records and bodies carry.
 
 Stands for ``String.hashCode`` (over UTF-16 code units, 32-bit wrap), ``IndexFile.indexKeyHashMethod`` and
-``UtilAll.crc32``. Python's own `hash` must never be used for anything that is stored or sent.
+``UtilAll.crc32``. Python's own ``hash`` must never be used for anything that is stored or sent.
 """
 
 from __future__ import annotations

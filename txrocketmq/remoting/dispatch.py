@@ -180,7 +180,7 @@ class Request(Generic[H]):
 
     @property
     def version(self) -> int:
-        """The asker's release, as `CURRENT_VERSION` counts."""
+        """The asker's release, as ``CURRENT_VERSION`` counts."""
         return self.command.version
 
     @property
@@ -241,7 +241,7 @@ Entry = tuple[Handler, type[Header] | None, LaneState, bool]
 class Dispatcher:
     """Serves requests by their code.
 
-    :param operations: the table; a doubled code or an unknown handler raises `ValueError`.
+    :param operations: the table; a doubled code or an unknown handler raises ``ValueError``.
     :param handlers: objects by the first part of `Operation.handler`.
     :param clock: stamps the arrival of requests.
     :param not_served: codes that are known and refused, each with the reason.

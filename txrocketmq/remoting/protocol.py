@@ -43,7 +43,7 @@ log = Logger()
 
 RESPONSE_BIT = 1
 RESUME_SHARE = 0.75
-"""Share of `max_unanswered` at which a halted connection goes on; the gap spares system calls."""
+"""Share of ``max_unanswered`` at which a halted connection goes on; the gap spares system calls."""
 
 SILENT_LEAST_MS = 3000
 """A request that was given less time than this says nothing about the link when it is not answered."""

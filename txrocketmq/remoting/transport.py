@@ -164,7 +164,7 @@ def listen(
     """Listen on a host (IPv4 or IPv6, with or without brackets, or a name) and a port (0: the system chooses).
 
     The address may be used again right after a stop (SO_REUSEADDR). A name is looked up blocking, so this is for start-up only.
-    Raises `CannotListenError`.
+    Raises ``CannotListenError``.
     """
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

@@ -83,7 +83,7 @@ class Faults:
     """All rules of a test; the newest that meets a request is applied.
 
     :param clock: for delays.
-    :ivar requests: every request that came, as server and code, in order; `forget` empties it.
+    :ivar requests: every request that came, as server and code, in order.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

@@ -73,7 +73,7 @@ class _Life:
         self._reactor = reactor
 
     def callLater(self, delay: float, function: Any, *args: object, **kwargs: object) -> Any:
-        """See `IReactorTime`."""
+        """See ``IReactorTime``."""
         return self._reactor.callLater(delay, self._run, function, args, kwargs)
 
     def _run(self, function: Any, args: Any, kwargs: Any) -> None:

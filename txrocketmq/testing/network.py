@@ -62,7 +62,7 @@ class VirtualClock(Clock):
     def callLater(
         self, delay: float, callable: Callable[..., Any], *args: object, **kwargs: object
     ) -> IDelayedCall:
-        """See `IReactorTime`."""
+        """See ``IReactorTime``."""
         if delay <= SOON_S and self._when_soon is not None:
             self._when_soon()
         return super().callLater(delay, callable, *args, **kwargs)
@@ -252,7 +252,7 @@ class _Endpoint:
         self._node = node
 
     def connect(self, factory: Any) -> Deferred[Any]:
-        """See `IStreamClientEndpoint`."""
+        """See ``IStreamClientEndpoint``."""
         return self._network.connect(self._address, factory, self._node)
 
 
@@ -268,7 +268,7 @@ class _Connector:
         self.connect()
 
     def connect(self) -> None:
-        """See `IConnector`."""
+        """See ``IConnector``."""
         host, port = self._address
         self._factory.doStart()
         self._factory.startedConnecting(self)
@@ -279,14 +279,14 @@ class _Connector:
         self._factory.clientConnectionFailed(self, failure)
 
     def getDestination(self) -> IPv4Address:
-        """See `IConnector`."""
+        """See ``IConnector``."""
         return IPv4Address("TCP", *self._address)
 
     def stopConnecting(self) -> None:
-        """See `IConnector`. Only a blocked address is still being connected to."""
+        """See ``IConnector``. Only a blocked address is still being connected to."""
 
     def disconnect(self) -> None:
-        """See `IConnector`."""
+        """See ``IConnector``."""
 
 
 class _Port:
@@ -363,13 +363,13 @@ class Node:
     # ------------------------------------------------------------------ IReactorTime
 
     def seconds(self) -> float:
-        """See `IReactorTime`: the virtual clock's time."""
+        """See ``IReactorTime``: the virtual clock's time."""
         return self.network.clock.seconds()
 
     def callLater(
         self, delay: float, callable: Callable[..., Any], *args: object, **kwargs: object
     ) -> IDelayedCall:
-        """See `IReactorTime`. Nothing comes of it once the process is dead."""
+        """See ``IReactorTime``. Nothing comes of it once the process is dead."""
         return self.network.clock.callLater(delay, self._run, callable, args, kwargs)
 
     def _run(
@@ -379,7 +379,7 @@ class Node:
             function(*args, **kw)
 
     def getDelayedCalls(self) -> Any:
-        """See `IReactorTime`: those of all processes."""
+        """See ``IReactorTime``: those of all processes."""
         return self.network.clock.getDelayedCalls()
 
     def callFromThread(self, function: Callable[..., object], *args: object, **kw: object) -> None:
@@ -396,11 +396,11 @@ class Node:
         timeout: float = 30,
         bindAddress: object | None = None,
     ) -> Any:
-        """See `IReactorTCP`."""
+        """See ``IReactorTCP``."""
         return _Connector(self, host, port, factory)
 
     def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:
-        """See `IReactorTCP`; at this process's address, whatever interface is named."""
+        """See ``IReactorTCP``; at this process's address, whatever interface is named."""
         self.network.listen(f"{self.host}:{port}", factory)
         self.ports.add(port)
         return _Port(self, port)
@@ -410,7 +410,7 @@ class Node:
     nameResolver: IHostnameResolver = _NoNames()
 
     def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
-        """See `IReactorPluggableNameResolver`."""
+        """See ``IReactorPluggableNameResolver``."""
         before, self.nameResolver = self.nameResolver, resolver
         return before
 

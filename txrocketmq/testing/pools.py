@@ -120,7 +120,7 @@ class SimulatedPool:
         return deferred
 
     def step(self) -> bool:
-        """Do or report one job; False when there is none. What is no `Exception` comes out of here."""
+        """Do or report one job; False when there is none. What is no ``Exception`` comes out of here."""
         can_work = bool(self._waiting) and not self.held
         if self._done and not (can_work and self._rng.random() < 0.5):
             deferred, outcome = self._done.popleft()

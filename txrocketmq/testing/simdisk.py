@@ -4,9 +4,9 @@ Each file has two images: what programs see (the page cache) and what the device
 and those that are durable. Until something is synced its fate is open:
 
 * `write_back` is the kernel at work: single pages and directory changes reach the device, in any order, at any time;
-* `lose_power` decides for every page that differs: it is lost, kept, or torn between 512-byte sectors; for each file whether its
+* `SimulatedDisk.end` with ``power`` decides for every page that differs: it is lost, kept, or torn between 512-byte sectors; for each file whether its
   length is the old or the new one; for each directory how many of its changes survived, in their order;
-* `kill` ends the process alone: all of the page cache stays;
+* the same with ``kill`` ends the process alone: all of the page cache stays;
 * a fuse (`arm`) lets either happen in the middle of any job, at the N-th disk operation from now;
 * a sync may fail with EIO, after which the kernel may hold dirty pages for clean, so that the next sync succeeds without them;
 * blocks may run out at any allocation or write (`capacity_bytes`), and come back.
@@ -244,7 +244,7 @@ class SimulatedDisk:
                 raise SimulatedCrash(self._fuse_kind)
 
     def end(self, kind: str) -> None:
-        """``"power"`` fails, or the process is ``"kill"``ed, now."""
+        """Now ``"power"`` fails, or the process is gone (``"kill"``)."""
         self._fuse = -1
         self.ended = kind
         self.locked.clear()

@@ -232,7 +232,7 @@ class PullConfig:
     :ivar auto_commit: offsets of polled messages are committed every ``auto_commit_interval_millis``.
     :ivar pull_batch_size: messages of one pull.
     :ivar pull_threshold_for_all: messages in memory, all queues together.
-    :ivar poll_timeout_millis: how long `poll` waits unless told otherwise.
+    :ivar poll_timeout_millis: how long ``poll`` waits unless told otherwise.
     :ivar broker_suspend_max_time_millis: how long a broker may hold a pull.
     :ivar consumer_timeout_millis_when_suspend: how long such a pull is waited for.
     :ivar consumer_pull_timeout_millis: how long any other pull is waited for.
