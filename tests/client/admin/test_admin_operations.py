@@ -66,6 +66,8 @@ def test_attributes_are_set_and_taken_away(two: AdminWorld) -> None:
     topics = two.admin.topics
     two.wait(topics.create("T-attr", broker=A, attributes={"+message.type": "FIFO"}))
     assert two.wait(topics.config(A, "T-attr")).attributes == {"message.type": "FIFO"}
+    two.wait(topics.create("T-attr-2", broker=A, attributes={"message.type": "DELAY"}))
+    assert two.wait(topics.config(A, "T-attr-2")).attributes == {"message.type": "DELAY"}
     with pytest.raises(BrokerError) as caught:
         two.wait(topics.create("T-attr", broker=A, attributes={"no.such": "x"}))
     assert "no.such" in caught.value.remark
@@ -525,3 +527,16 @@ def test_a_group_is_told_to_pop(two: AdminWorld) -> None:
     mode = MessageRequestMode.POP
     done = two.wait(two.admin.groups.set_request_mode(TOPIC, "G-pop", mode, 2, cluster=CLUSTER))
     assert sorted(done) == [A, B]
+
+
+def test_large_tables_are_read_in_pages(two: AdminWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(7):
+        two.wait(two.admin.topics.create(f"T-page-{number}", broker=A))
+        two.wait(two.admin.groups.create(f"G-page-{number}", broker=A))
+    topics = two.wait(two.admin.topics.configs(A)).topic_config_table
+    groups = two.wait(two.admin.groups.configs(A)).subscription_group_table
+    for module in ("topics", "groups"):
+        monkeypatch.setattr(f"txrocketmq.client.admin.{module}.PAGE", 3)
+    assert two.wait(two.admin.topics.configs(A)).topic_config_table == topics
+    assert two.wait(two.admin.groups.configs(A)).subscription_group_table == groups
+    assert {f"T-page-{number}" for number in range(7)} <= set(topics)
