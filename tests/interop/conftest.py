@@ -106,7 +106,8 @@ def pytest_runtest_makereport(
     report = yield
     recorded = report.when == "call" or report.failed
     if os.environ.get("INTEROP_RECORD") and recorded and isinstance(item, pytest.Function):
-        column = item.callspec.params.get("column")
+        # Tests without any parameter have no callspec.
+        column = item.callspec.params.get("column") if hasattr(item, "callspec") else None
         servers = column.servers if isinstance(column, Column) else "ours"
         results.record(
             item.nodeid,
