@@ -21,7 +21,7 @@ LINE = "5.4.0"
 OURS, OFFICIAL = "ours", f"official-{LINE}"
 #: Name servers, then the broker that the queues move from, and the one that they move to.
 CELLS = by_tier(
-    [(OURS, OURS, OURS), (OURS, OURS, OFFICIAL), (OFFICIAL, OFFICIAL, OFFICIAL)],
+    [(OURS, OURS, OURS), (OURS, OURS, OFFICIAL), (OURS, OFFICIAL, OFFICIAL)],
     [(OFFICIAL, OFFICIAL, OURS), (OFFICIAL, OURS, OURS)],
 )
 COUNT = 200

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from txrocketmq.broker.feature import Feature
 from txrocketmq.broker.pop.service import PopService
 from txrocketmq.broker.reply.processor import ReplyService
+from txrocketmq.broker.slow_reads.service import SlowReads
 from txrocketmq.broker.static_topics.service import StaticTopicService
 from txrocketmq.broker.timer.service import TimerService
 from txrocketmq.interfaces import IConfigFiles
@@ -25,4 +26,5 @@ def make_features(core: BrokerCore, files: IConfigFiles) -> tuple[Feature, ...]:
         TimerService(core, files),
         ReplyService(core),
         StaticTopicService(core),
+        SlowReads(core),
     )

@@ -226,6 +226,10 @@ _ADMINISTRATION = (
     (R.GET_ALL_TOPIC_CONFIG, None, h.GetAllTopicConfigResponseHeader, "topics.get_all_topics"),
     (R.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, None, None, "topics.get_system_topics"),
     (R.CLEAN_UNUSED_TOPIC, None, None, "topics.clean_unused_topics"),
+    # Cold reads.
+    (R.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, None, None, "slow_reads.update_limits"),
+    (R.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, None, None, "slow_reads.remove_limit"),
+    (R.GET_COLD_DATA_FLOW_CTR_INFO, None, None, "slow_reads.limits_info"),
     # Groups.
     (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, None, "groups.update_group"),
     (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, None, "groups.update_groups"),

@@ -65,12 +65,18 @@ AT_START = frozenset(
         # Replication.
         *("haMasterAddress", "brokerHeartbeatInterval", "syncBrokerMemberGroupPeriod"),
         "skipPreOnline",
+        # Controller mode.
+        *("enableControllerMode", "storePathEpochFile", "storePathBrokerIdentity"),
+        *("syncBrokerMetadataPeriod", "syncControllerMetadataPeriod", "checkSyncStateSetPeriod"),
     }
 )
 """Keys that are read when the process starts."""
 
 AT_ONCE = frozenset(
     {
+        # Controller mode.
+        *("controllerAddr", "controllerHeartBeatTimeoutMills", "brokerElectionPriority"),
+        *("allAckInSyncStateSet", "haMaxTimeSlaveNotCatchup", "syncFromLastFile", "asyncLearner"),
         # Registration.
         *("namesrvAddr", "brokerPermission", "compressedRegister", "enableSingleTopicRegister"),
         *("enableSplitRegistration", "splitRegistrationSize", "forceRegister"),
@@ -110,6 +116,9 @@ AT_ONCE = frozenset(
         # Delays and transactions.
         *("delayOffsetUpdateVersionStep", "enableScheduleMessageStats"),
         *("storeReplyMessageEnable", "forwardTimeout"),
+        # Slow reads.
+        *("coldDataFlowControlEnable", "cgColdReadThreshold", "globalColdReadThreshold"),
+        *("disableConsumeIfConsumerReadSlowly", "consumerFallbehindThreshold"),
         *("rejectTransactionMessage", "transactionTimeOut", "transactionCheckInterval"),
         *("transactionCheckMax", "transactionOpMsgMaxSize", "transactionOpBatchInterval"),
         # Timed messages.

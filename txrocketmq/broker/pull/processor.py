@@ -26,6 +26,7 @@ from txrocketmq.broker.pull.subscriptions import (
     Subscriptions,
 )
 from txrocketmq.broker.remarks import group_not_exist, topic_not_exist_for_pull
+from txrocketmq.broker.slow_reads.watch import ReadWatch
 from txrocketmq.broker.stats import BrokerStats
 from txrocketmq.broker.throughput import Throughput
 from txrocketmq.broker.topics import Topics
@@ -75,6 +76,7 @@ Outcome = Reply | None
 class PullProcessor:
     """Answers pulls.
 
+    :ivar watch: sees reads that are cold or far behind; None: nobody does.
     :ivar held: the pulls that wait; its `HeldPulls.message_arrived` listens to the store.
     """
 
@@ -101,6 +103,7 @@ class PullProcessor:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self.watch: ReadWatch | None = None
         self._subscriptions = Subscriptions(config, consumers, groups, filters)
         self.held = HeldPulls(
             clock,
@@ -123,7 +126,10 @@ class PullProcessor:
         return b"".join(found.records) if found.message_count == 1 else None
 
     def _answer_woken(self, pull: HeldPull) -> None:
-        request = pull.request
+        self.answer_again(pull.request)
+
+    def answer_again(self, request: Pull) -> None:
+        """Answer a pull that was held, with whatever there is."""
         try:
             outcome = self._pull(request, False)
         except ResponseError as error:
@@ -160,6 +166,9 @@ class PullProcessor:
             return self._compose(
                 self._moved_to(reset, header), request, group, topic, wanted, False
             )
+        watch = self.watch
+        if watch is not None and watch.must_wait(request, may_hold):
+            return None
         max_bytes = header.max_msg_bytes
         if max_bytes is None or max_bytes <= 0:
             max_bytes = NO_BYTE_LIMIT
@@ -174,11 +183,16 @@ class PullProcessor:
         if found.__class__ is GetMessageResult:
             return self._compose(found, request, group, topic, wanted, may_hold)
         reading = cast("Deferred[GetMessageResult]", found)
-        reading.addCallback(self._note_time, int(self._clock.seconds() * 1000))
+        reading.addCallback(
+            self._note_read, header.consumer_group, int(self._clock.seconds() * 1000)
+        )
         return reading.addCallback(self._compose, request, group, topic, wanted, may_hold)
 
-    def _note_time(self, found: GetMessageResult, begun_ms: int) -> GetMessageResult:
+    def _note_read(self, found: GetMessageResult, group: str, begun_ms: int) -> GetMessageResult:
+        """A read for which the device was asked."""
         self._throughput.get_took(int(self._clock.seconds() * 1000) - begun_ms)
+        if self.watch is not None:
+            self.watch.read_cold(group, found.size_bytes)
         return found
 
     def _moved_to(self, offset: int, header: PullMessageRequestHeader) -> GetMessageResult:
@@ -302,6 +316,8 @@ class PullProcessor:
         return code, suggested
 
     def _count(self, found: GetMessageResult, key: str, header: PullMessageRequestHeader) -> None:
+        if self.watch is not None:
+            self.watch.note_behind(header, found)
         flow = self._throughput
         flow.found += 1
         flow.transferred += found.message_count
