@@ -13,6 +13,7 @@ from tests.store.test_recovery import assert_holds, filled, kill, put
 from txrocketmq.codec.record import encode_record
 from txrocketmq.errors import StoreError
 from txrocketmq.model.message import MessageRecord
+from txrocketmq.store import queuetable, recover
 from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.recover import RecoveryLimits
 from txrocketmq.store.results import GetMessageResult, GetMessageStatus, PutMessageStatus
@@ -334,4 +335,21 @@ def test_a_stop_in_the_middle_of_recovery_ends_it_and_gives_the_lock_back() -> N
     assert isinstance(opened.outcome[0], Failure)
     assert opened.outcome[0].check(StoreError)
     assert not disk.locked
+    assert_holds(Opened(disk).complete(), 3000)
+
+
+def test_queues_are_opened_a_few_at_a_time_and_a_stop_ends_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryDisk()
+    filled(disk, 3000).stop()
+    monkeypatch.setattr(queuetable, "QUEUES_AT_ONCE", 1)
+    monkeypatch.setattr(recover, "QUEUES_AT_ONCE", 1)
+    opened = Opened(disk)
+    # Nothing was run by the pool yet: the reactor has its turn after the first queue.
+    assert len(opened.store.queue_table.queues) == 1
+    opened.store.stop()
+    opened.complete()
+    assert isinstance(opened.outcome[0], Failure)
+    assert len(opened.store.queue_table.queues) == 1
     assert_holds(Opened(disk).complete(), 3000)

@@ -46,7 +46,7 @@ from txrocketmq.store.index import IndexService
 from txrocketmq.store.logdirs import LogDirectories, split_paths
 from txrocketmq.store.mapped import CHUNK_BYTES, WINDOW_BYTES, MappedFileQueue
 from txrocketmq.store.putting import MessagePutter, PutOutcome, TopicAttributes
-from txrocketmq.store.queuetable import QueueTable
+from txrocketmq.store.queuetable import QueueTable, give_way
 from txrocketmq.store.reader import StoreReader
 from txrocketmq.store.recover import Recoverer, Recovery, RecoveryLimits
 from txrocketmq.store.replicalog import ReplicaLog
@@ -194,10 +194,6 @@ class MessageStore(ReplicationControl):
             self._locks.append(disk.lock_directory(path))
         self.commit_log.queue.load()
         self.checkpoint.load()
-        self.queue_table.load()
-        self.index.load(clean)
-        self.index.drop_foreign(self.commit_log.min_offset, self.commit_log.time_at)
-        self.reput.index_is_current = False
         self._recoverer = Recoverer(
             self._config,
             disk,
@@ -210,6 +206,12 @@ class MessageStore(ReplicationControl):
             self._now_ms,
             self._limits,
         )
+        for _ in self.queue_table.loading():
+            self._recoverer.check_cancelled()
+            await pool.submit(give_way)
+        self.index.load(clean)
+        self.index.drop_foreign(self.commit_log.min_offset, self.commit_log.time_at)
+        self.reput.index_is_current = False
         self.recovery = recovery = await self._recoverer.run(clean)
         # After an orderly stop all is on the device; after any other what was read or changed may not be. The same goes for the
         # directories of a store that is new: an earlier start may have ended between making and syncing them.

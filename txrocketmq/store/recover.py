@@ -44,7 +44,7 @@ from txrocketmq.store.commitlog import CommitLog, LogScan
 from txrocketmq.store.consumequeue import ConsumeQueue
 from txrocketmq.store.damage import find_record, looks_lost
 from txrocketmq.store.index import IndexService
-from txrocketmq.store.queuetable import AnyQueue, QueueTable
+from txrocketmq.store.queuetable import QUEUES_AT_ONCE, AnyQueue, QueueTable, give_way
 from txrocketmq.store.reput import NOT_IN_QUEUE, Reput
 from txrocketmq.store.scanning import START_PIECE_BYTES, Progress, SlicedScan
 
@@ -185,7 +185,7 @@ class Recoverer:
             self._hold_checkpoint(start if lost is None else lost.begin, lost)
         if not clean:
             begin = start if lost is None or lost.queues is not None else lost.begin
-            cut = self._queues.cut_beyond(begin)
+            cut = await self._cut_queues(begin)
             self.log.info(
                 "last stop was not orderly: reading the log from {start}, {cut} queues are derived again from {begin}",
                 start=start,
@@ -235,7 +235,7 @@ class Recoverer:
         """As `_newest_before`, within a file whose first message is old enough."""
         first = low
         while high - low > self._limits.halving_bytes:
-            self._check_cancelled()
+            self.check_cancelled()
             middle = (low + high) // 2
             found = await self._find_record(middle)
             if found is None or found[0] >= high or found[1].store_timestamp > limit_ms:
@@ -349,7 +349,7 @@ class Recoverer:
         earliest = start
         lacking: set[QueueKey] = set()
         while not scan.is_done:
-            self._check_cancelled()
+            self.check_cancelled()
             for _, head in await scan.piece(START_PIECE_BYTES):
                 for short, place in self._lacking(head) if lost is None else ():
                     if (short.topic, short.queue_id) not in lacking:
@@ -450,7 +450,8 @@ class Recoverer:
             limit=limit,
         )
 
-    def _check_cancelled(self) -> None:
+    def check_cancelled(self) -> None:
+        """Give up here if that is wanted."""
         if self._cancelled:
             raise StoreError("the start was given up while the store was recovering")
 
@@ -462,7 +463,7 @@ class Recoverer:
         progress = Progress("recovery", start, self._commit_log.max_offset, self._now_ms)
         records = written = 0
         while not scan.is_done:
-            self._check_cancelled()
+            self.check_cancelled()
             for offset, head in await scan.piece(START_PIECE_BYTES):
                 if lost is None or not lost.covers((head.topic, head.queue_id)):
                     dispatch(offset, head)
@@ -473,6 +474,28 @@ class Recoverer:
                 written = records
                 await self._queues.flush(sync=clean)
         return scan, records
+
+    # ------------------------------------------------------------------ queues
+
+    async def _each_queue(self, work: Callable[[AnyQueue], object]) -> int:
+        """Do something with every queue, a few of them in each turn of the reactor: there may be 80,000. How many said yes."""
+        found = 0
+        queues = iter(list(self._queues.queues.values()))
+        while batch := list(islice(queues, QUEUES_AT_ONCE)):
+            self.check_cancelled()
+            found += sum([bool(work(queue)) for queue in batch])
+            await self._pool.submit(give_way)
+        return found
+
+    async def _cut_queues(self, offset: int) -> int:
+        """Drop what points at or beyond a log offset; how many queues had any."""
+        disk, cache = self._disk, self._queues.cache
+        return await self._each_queue(lambda queue: queue.cut_beyond(disk, cache, offset))
+
+    def _begin_queue(self, queue: AnyQueue) -> None:
+        """Let a queue begin with a message that the log still holds, and go on behind its last one."""
+        queue.correct_min(self._queues.cache, self._commit_log.min_offset)
+        queue.next_index = queue.max_index
 
     # ------------------------------------------------------------------ end
 
@@ -494,7 +517,7 @@ class Recoverer:
                 damage=scan.damage,
             )
         commit_log.truncate_to(end)
-        queues_cut = queues.cut_beyond(end)
+        queues_cut = await self._cut_queues(end)
         if queues_cut:
             self.log.warn(
                 "{count} consume queues pointed beyond the log's end {end} and were cut",
@@ -505,9 +528,7 @@ class Recoverer:
         self._index.cut_beyond(end)
         if lost is not None:
             queues.newest_timestamp_ms = self._last_timestamp_ms
-        queues.correct_min(commit_log.min_offset)
-        for queue in queues.queues.values():
-            queue.next_index = queue.max_index
+        await self._each_queue(self._begin_queue)
         # Where they cannot be written they stay in memory, the timed flush tries again, and sends are refused meanwhile.
         await queues.flush(sync=clean)
         self._reput.offset = end
