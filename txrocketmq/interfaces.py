@@ -311,7 +311,7 @@ class IQueueOffsets(Interface):
         """Store time of a queue's first entry in ms, -1 when it has none."""
 
     def is_in_memory(topic: str, queue_id: int, offset: int) -> bool:
-        """Whether an entry's record is within the in-memory share of the log (`accessMessageInMemoryMaxRatio`)."""
+        """Whether an entry's record is within the in-memory share of the log (``accessMessageInMemoryMaxRatio``)."""
 
     def recovering(topic: str, queue_id: int) -> str | None:
         """Why a queue's next offset is not known yet after a start; None when it is."""
@@ -502,6 +502,9 @@ class IBrokerFeature(Interface):
 
     def stop() -> None:
         """End timed work and answer what is held."""
+
+    def role_changed() -> None:
+        """The broker is a master now, or a slave, without a restart (controller mode)."""
 
     def save_changes() -> None:
         """Save tables that changed; called at every ``flushConsumerOffsetInterval``."""

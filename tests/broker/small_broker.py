@@ -226,6 +226,7 @@ class SmallBroker:
             ),
             keep_change=lambda changes: succeed(self.kept.update(changes)),
             dial=dial,
+            disk=self.disk,
         )
         self.dispatcher = Dispatcher(
             self.core.operations,

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from txrocketmq.broker.addresses import host_port, numeric_host
 from txrocketmq.broker.admin.connections import ConnectionAdmin
@@ -39,6 +41,7 @@ from txrocketmq.broker.progress import Progress
 from txrocketmq.broker.pull.processor import PullProcessor
 from txrocketmq.broker.query.processor import QueryProcessor
 from txrocketmq.broker.registration import Registration
+from txrocketmq.broker.replication.controlled import Controlled
 from txrocketmq.broker.replication.feature import Replication
 from txrocketmq.broker.retry.processor import RetryProcessor
 from txrocketmq.broker.retry.rules import RetryRules
@@ -58,6 +61,7 @@ from txrocketmq.errors import ConfigError
 from txrocketmq.ha.follower import Dial
 from txrocketmq.interfaces import (
     IConfigFiles,
+    IDisk,
     IMessageStore,
     IRemotingClient,
     IStoreUpkeep,
@@ -84,10 +88,12 @@ class BrokerCore:
     :param configuration: all that may be shown and changed of the configuration; by default the two sections given.
     :param keep_change: writes changed keys where the next start finds them.
     :param dial: connects to the master of a slave.
+    :param disk: for what a controller gives; needed with `enableControllerMode`.
     :param one_slave_by_default: `inSyncReplicas` is not set: a synchronous master waits for one slave.
     :raises ConfigError: the role is unknown or not served, or the address is a name without a ``store_host``.
     """
 
+    _log = Logger()
     operations = OPERATIONS
     not_served = NOT_SERVED
 
@@ -106,6 +112,7 @@ class BrokerCore:
         configuration: RunTimeConfiguration | None = None,
         keep_change: KeepChange | None = None,
         dial: Dial | None = None,
+        disk: IDisk | None = None,
         one_slave_by_default: bool = False,
     ) -> None:
         _take_role(config, store_config)
@@ -118,13 +125,13 @@ class BrokerCore:
         self.store_host = store_host or numeric_host(config.broker_ip1, listen_port)
         self._is_loaded = False
         self._has_special_services = False
+        self._is_online = False
         self._sweeps: list[Sweep] = []
         self._midnight: IDelayedCall | None = None
         self._leaving: Deferred[None] | None = None
         self.started_ms = self._now_ms()
 
         self.topics = Topics(config, store_config, config_files, self._now_ms)
-        self.static_topics = StaticTopics(config.broker_name, config_files, self._now_ms)
         light = store_config.enable_lmq
         self.groups = SubscriptionGroups(config, config_files, self._now_ms, light=light)
         self.offsets = ConsumerOffsets(config, config_files, self._now_ms, light=light)
@@ -153,9 +160,7 @@ class BrokerCore:
             ),
             keep_change,
         )
-        self.replication = Replication(
-            self, dial or _no_links, one_slave_by_default=one_slave_by_default
-        )
+        self.replication = _make_replication(self, dial or _no_links, disk, one_slave_by_default)
         self.features = (self.replication, *make_features(self, config_files))
         for feature in self.features:
             self._handlers |= feature.handlers()
@@ -165,6 +170,7 @@ class BrokerCore:
     def _make_kinds_of_messages(self, files: IConfigFiles) -> None:
         """What messages that are more than stored and pulled need: delays, retries, transactions."""
         config, store_config, store = self.config, self.store_config, self.store
+        self.static_topics = StaticTopics(config.broker_name, files, self._now_ms)
         store.use_topic_attributes(self.topics.attributes_of)
         store.use_filter_bits(self.filters.bit_map)
         store_config.bit_map_length_consume_queue_ext = self.filters.bloom.bits
@@ -368,13 +374,34 @@ class BrokerCore:
         if ready is None:
             self._go_online()
         else:
-            ready.addBoth(lambda ignored: self._go_online())
+            ready.addBoth(lambda ignored: self._go_online()).addErrback(self._not_online)
 
     def _go_online(self) -> None:
         if self._leaving is not None:
             return
+        self._is_online = True
         self.change_special_services(not self.replication.is_slave)
+        for feature in self.features if self.config.enable_controller_mode else ():
+            feature.role_changed()
         self.registration.start()
+
+    def _not_online(self, failure: Failure) -> None:
+        self._log.failure("going online failed", failure)
+
+    def role_changed(self, epoch: int) -> None:
+        """The broker has another role since a controller's term: what depends on it follows, and name servers are told."""
+        for version in (
+            self.topics.data_version,
+            self.groups.data_version,
+            self.offsets.data_version,
+        ):
+            version.next(self._now_ms(), epoch)
+        if not self._is_online:
+            return
+        self.change_special_services(not self.replication.is_slave)
+        for feature in self.features:
+            feature.role_changed()
+        self.registration.register_all(True)
 
     def leave(self) -> Deferred[None]:
         """Unregister from the name servers, so that clients are sent elsewhere; requests are served until `stop`."""
@@ -503,7 +530,26 @@ def _no_links(host: str, port: int, factory: object) -> Deferred[Any]:
     return fail(ConfigError("this broker makes no connections"))
 
 
+def _make_replication(
+    core: BrokerCore, dial: Dial, disk: IDisk | None, one_slave_by_default: bool
+) -> Replication:
+    if not core.config.enable_controller_mode:
+        return Replication(core, dial, one_slave_by_default=one_slave_by_default)
+    if disk is None:
+        raise ConfigError("enableControllerMode: this broker has no disk for its identity")
+    return Controlled(core, dial, disk, one_slave_by_default=one_slave_by_default)
+
+
 def _take_role(config: BrokerConfig, store_config: MessageStoreConfig) -> None:
+    if config.enable_controller_mode:
+        # A slave of nobody, until a controller says what it is.
+        if not config.controller_addr:
+            raise ConfigError("enableControllerMode needs controllerAddr")
+        if config.enable_slave_acting_master:
+            raise ConfigError("enableControllerMode and enableSlaveActingMaster exclude each other")
+        store_config.broker_role = "SLAVE"
+        config.broker_id = max(config.broker_id, MASTER_ID + 1)
+        return
     role = store_config.broker_role
     if role in MASTER_ROLES:
         # A master is number 0 of its group whatever the file says.

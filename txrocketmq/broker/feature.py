@@ -32,6 +32,9 @@ class Feature:
     def stop(self) -> None:
         """See `IBrokerFeature`."""
 
+    def role_changed(self) -> None:
+        """See `IBrokerFeature`."""
+
     def save_changes(self) -> None:
         """See `IBrokerFeature`."""
 

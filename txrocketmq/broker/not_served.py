@@ -6,7 +6,6 @@ from txrocketmq.model.codes import RequestCode
 
 R = RequestCode
 
-_REPLICA_LATER = "replication comes with a later release"
 _ACCESS_LATER = "access control comes with a later release"
 _READ_AHEAD = "reading the log ahead is left to the operating system"
 _NO_ROCKSDB = "this broker keeps no RocksDB"
@@ -18,10 +17,6 @@ _NOBODY = "declared by the protocol, served by no official broker"
 _ONLY_4X = "only brokers of the 4.x line served it"
 
 _REASONS: dict[str, tuple[RequestCode, ...]] = {
-    _REPLICA_LATER: (
-        R.GET_BROKER_EPOCH_CACHE,
-        R.NOTIFY_BROKER_ROLE_CHANGED,
-    ),
     _ACCESS_LATER: (
         R.AUTH_CREATE_USER,
         R.AUTH_UPDATE_USER,

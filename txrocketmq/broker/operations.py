@@ -349,6 +349,13 @@ _ADMINISTRATION = (
     (R.CLEAN_EXPIRED_CONSUMEQUEUE, None, None, "upkeep.clean_expired_queues"),
     # Replication.
     (R.GET_BROKER_HA_STATUS, None, None, "replication.get_ha_status"),
+    (R.GET_BROKER_EPOCH_CACHE, None, None, "replication.get_epochs"),
+    (
+        R.NOTIFY_BROKER_ROLE_CHANGED,
+        h.NotifyBrokerRoleChangedRequestHeader,
+        None,
+        "replication.notice_role",
+    ),
     (
         R.EXCHANGE_BROKER_HA_INFO,
         h.ExchangeHAInfoRequestHeader,

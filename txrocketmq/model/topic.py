@@ -61,10 +61,11 @@ class DataVersion(Bean, kw_only=True):
     state_version: int = default(0)
     timestamp: int = default(0)
 
-    def next(self, now_ms: int, state_version: int = 0) -> None:
-        """Count one change of the table, made now."""
+    def next(self, now_ms: int, state_version: int | None = None) -> None:
+        """Count one change of the table, made now; under the same term as the last one, unless another is named."""
         self.timestamp = now_ms
-        self.state_version = state_version
+        if state_version is not None:
+            self.state_version = state_version
         self.counter += 1
 
     def assign(self, other: DataVersion) -> None:

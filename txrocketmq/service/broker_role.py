@@ -138,6 +138,7 @@ class BrokerRole:
             listen_port=self._config.listen_port,
             store_host=(numeric_address(self._config.broker_ip1), self._config.listen_port),
             dial=self._dial,
+            disk=self._disk,
             one_slave_by_default=not settings.is_explicit("inSyncReplicas"),
             configuration=RunTimeConfiguration(
                 [part for part in settings.sections if not isinstance(part, NamesrvConfig)],

@@ -61,6 +61,7 @@ class PopService(Feature):
         self._store = store
         self._clock = core.clock
         self._sweeps: list[Sweep] = []
+        self._is_slave = True
         self._ends: dict[Key, IDelayedCall] = {}
         self.ordered = OrderedPops(files, core.now_ms)
         self.modes = RequestModes(files)
@@ -149,7 +150,8 @@ class PopService(Feature):
 
     def start(self) -> None:
         """See `IBrokerFeature`."""
-        if self._core.store_config.broker_role != _SLAVE:
+        self._is_slave = self._core.store_config.broker_role == _SLAVE
+        if not self._is_slave:
             self._add_older_queues()
             for queue in self.queues:
                 queue.start()
@@ -167,6 +169,21 @@ class PopService(Feature):
         most = max((number for name, number in self._store.queues() if name == topic), default=-1)
         for number in range(len(self.queues), most + 1):
             self.queues.append(ReviveQueue(self._revive_parts, number, self._clock))
+
+    def role_changed(self) -> None:
+        """See `IBrokerFeature`."""
+        is_slave = self._core.store_config.broker_role == _SLAVE
+        if is_slave == self._is_slave:
+            return
+        self._is_slave = is_slave
+        if not is_slave:
+            self._add_older_queues()
+        for queue in self.queues:
+            if is_slave:
+                queue.commit()
+                queue.stop()
+            else:
+                queue.start()
 
     def stop(self) -> None:
         """See `IBrokerFeature`."""

@@ -8,7 +8,7 @@ tables. Nobody is promoted by himself: an operator starts a slave's store as a m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -24,12 +24,14 @@ from txrocketmq.codec.bodies import encode_body
 from txrocketmq.codec.headers import (
     ExchangeHAInfoRequestHeader,
     ExchangeHAInfoResponseHeader,
+    NotifyBrokerRoleChangedRequestHeader,
     NotifyMinBrokerIdChangeRequestHeader,
     RegisterBrokerResponseHeader,
     ResetMasterFlushOffsetHeader,
 )
 from txrocketmq.ha.follower import Dial
 from txrocketmq.ha.service import HaService
+from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.names import MASTER_ID
 from txrocketmq.remoting.dispatch import Reply, Request
 
@@ -40,6 +42,7 @@ LOOK_FOR_MASTER_S = 5.0
 """How often a slave without a master asks the name servers for one."""
 SHORTEST_ADDRESS = 6
 """A shorter `haMasterAddress` is none, as officially."""
+NO_CONTROLLER = "this request is only for brokers with enableControllerMode"
 DRAIN_MS = 3_000
 """How long a stopping master waits for slaves that are nearly there."""
 
@@ -57,7 +60,7 @@ class Replication(Feature):
     def __init__(self, core: BrokerCore, dial: Dial, *, one_slave_by_default: bool) -> None:
         self._core = core
         self._config = core.store_config
-        self.ha = HaService(
+        self.ha: HaService = self._make_service(
             core.config,
             core.store_config,
             core.store,
@@ -74,6 +77,9 @@ class Replication(Feature):
         self._by_hand = False
         self._looking: Sweep | None = None
         self._initial_offset = 0
+
+    def _make_service(self, *args: Any, **kwargs: Any) -> HaService:
+        return HaService(*args, **kwargs)
 
     @property
     def is_slave(self) -> bool:
@@ -154,6 +160,14 @@ class Replication(Feature):
     def get_ha_status(self, request: Request[None]) -> Reply:
         """GET_BROKER_HA_STATUS: the links and how far they are."""
         return Reply(body=encode_body(self.ha.runtime_info()))
+
+    def notice_role(self, request: Request[NotifyBrokerRoleChangedRequestHeader]) -> Reply:
+        """NOTIFY_BROKER_ROLE_CHANGED, where no controller rules (see `txrocketmq.broker.replication.controlled`)."""
+        return Reply()
+
+    def get_epochs(self, request: Request[None]) -> Reply:
+        """GET_BROKER_EPOCH_CACHE, where no controller rules."""
+        return Reply(ResponseCode.SYSTEM_ERROR, remark=NO_CONTROLLER)
 
     def exchange_ha_info(self, request: Request[ExchangeHAInfoRequestHeader]) -> Reply:
         """EXCHANGE_BROKER_HA_INFO: a master is told to a slave, or tells itself."""

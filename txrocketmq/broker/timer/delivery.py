@@ -78,6 +78,10 @@ class TimerDelivery:
         self._delivers = delivers
         self._tick = self._clock.callLater(0, self._look)
 
+    def set_delivers(self, delivers: bool) -> None:
+        """The broker's role changed; see `start`."""
+        self._delivers = delivers
+
     def stop(self) -> None:
         """Begin no other slot."""
         self._is_running = False

@@ -139,6 +139,10 @@ class TimerService(Feature):
         self._flush_later()
         self._clean_later()
 
+    def role_changed(self) -> None:
+        """See `IBrokerFeature`."""
+        self.delivery.set_delivers(not self._core.replication.is_slave)
+
     def stop(self) -> None:
         """See `IBrokerFeature`. A slot that is being delivered goes on, without pauses, until `save`."""
         for call in self._calls.values():
