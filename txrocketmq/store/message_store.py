@@ -207,8 +207,8 @@ class MessageStore(ReplicationControl):
             self._limits,
         )
         for _ in self.queue_table.loading():
-            self._recoverer.check_cancelled()
             await pool.submit(give_way)
+            self._recoverer.check_cancelled()
         self.index.load(clean)
         self.index.drop_foreign(self.commit_log.min_offset, self.commit_log.time_at)
         self.reput.index_is_current = False
