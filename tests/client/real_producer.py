@@ -3,7 +3,7 @@
     python real_producer.py NAMESRV TOPIC SEED COUNT MODE SIZE
 
 MODE: ``async`` (64 in flight), ``oneway``, ``batch``, ``ordered``, ``compressed``, ``transaction`` (each third committed, rolled back, left to the
-check, which commits), ``delay`` (level 1), ``traced`` (as ``async``, traces go to the topic ``TRACE-`` and the topic's name), ``request`` (a consumer of
+check, which commits), ``delay`` (level 1), ``recall`` (due in four seconds; each second one is taken back), ``traced`` (as ``async``, traces go to the topic ``TRACE-`` and the topic's name), ``request`` (a consumer of
 ours replies; what it said).
 """
 
@@ -42,6 +42,7 @@ from txrocketmq.model.message import Message, MessageExt
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
 VERDICTS = (COMMIT, LocalTransactionState.ROLLBACK_MESSAGE, LocalTransactionState.UNKNOW)
 CHECK_PATIENCE_S = 60
+RECALLED_DELAY_MS = 4000
 
 
 def message(topic: str, seed: str, seq: int, size: int) -> Message:
@@ -137,6 +138,15 @@ class Run:
         for one in messages:
             one.delay_time_level = 1
         return await self._async(producer, messages)
+
+    async def _recall(self, producer: Producer, messages: list[Message]) -> list[Any]:
+        for one in messages:
+            one.delay_time_ms = RECALLED_DELAY_MS
+        results = await gatherResults([producer.send(one) for one in messages])
+        recalled = [
+            await producer.recall(self.topic, result.recall_handle or "") for result in results[::2]
+        ]
+        return [recalled, [result.msg_id for result in results[::2]]]
 
     async def _oneway(self, producer: Producer, messages: list[Message]) -> list[Any]:
         for one in messages:

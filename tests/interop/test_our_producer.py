@@ -83,3 +83,18 @@ def test_requests_are_answered_through_the_broker(cell: Cell) -> None:
     """Our requester and our replier."""
     told = produce(cell.namesrv, cell.topic, cell.seed, COUNT, "request")
     assert told["sent"] == [True] * COUNT
+
+
+@pytest.mark.only_columns(
+    "official-5.4.0/5.4.0-json", "official-5.4.0/5.4.0-rocketmq", "ours/5.4.0-json"
+)
+def test_recalled_messages_never_come(cell: Cell) -> None:
+    """Each second of some messages with a delivery time is taken back; the others are due no earlier than they."""
+    cell.admin.create_topic(cell.cluster.broker_address, cell.topic, 1)
+    cell.admin.wait_route(cell.topic)
+    told = produce(cell.namesrv, cell.topic, cell.seed, COUNT, "recall")
+    recalled, ids = told["sent"]
+    assert recalled == ids
+    with PushConsumer(cell.puppet, cell.namesrv, cell.group, cell.topic) as consumer:
+        consumer.wait(COUNT // 2)
+        assert sorted(row.seq for row in consumer.rows()) == list(range(1, COUNT, 2))
