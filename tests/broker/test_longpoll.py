@@ -80,6 +80,19 @@ def test_a_message_with_another_tag_does_not_wake() -> None:
     assert desk.woken == [wanted]
 
 
+def test_of_500_parked_pulls_of_a_hot_topic_those_wake_whose_filter_matches() -> None:
+    desk = Desk(capacity=500)
+    parked = {tag: [desk.pull(tags=tag) for _ in range(100)] for tag in "ABCDE"}
+    for pulls in parked.values():
+        assert all(desk.held.hold(pull) for pull in pulls)
+    for tag, expected in (("D", parked["D"]), ("Other", []), ("D", []), ("B", parked["B"])):
+        desk.arrive(tag)
+        desk.clock.advance(0)
+        assert desk.woken == expected
+        desk.woken = []
+    assert desk.held.count == 300
+
+
 def test_time_over_is_exact_to_the_millisecond() -> None:
     desk = Desk()
     short, long = desk.pull(2_000), desk.pull(15_000)
