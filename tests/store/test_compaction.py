@@ -58,6 +58,7 @@ def config(root: str = ROOT, **keys: object) -> MessageStoreConfig:
         "compaction_mapped_file_size": 2300,
         "compaction_cq_mapped_file_size": 460,
         "compaction_schedule_internal": INTERVAL_MS,
+        "flush_commit_log_least_pages": 0,
     }
     return small_config(root, **{**sizes, **keys})
 
@@ -96,7 +97,8 @@ class World:
             assert outcome.is_ok
 
     def follow(self) -> None:
-        """Everything that was sent is copied."""
+        """Everything that was sent is flushed and copied."""
+        self.clock.advance(0.6)
         done: list[bool] = []
         self.store.compaction.catch_up().addCallback(done.append)
         assert done == [True]
@@ -342,6 +344,20 @@ def test_a_copy_of_what_the_log_lost_is_made_again(world: World, others: int) ->
     world.follow()
     assert world.store.compaction.queues[TOPIC, 0].end_offset == 6 + others
     assert [key for _, key, _ in world.everything()] == list("abcdefghi"[: 6 + others])
+
+
+def test_what_is_not_flushed_is_not_copied(world: World) -> None:
+    """It might take the place of an older message, and get lost."""
+    world.put("a")
+    world.follow()
+    world.put("a")
+    done: list[bool] = []
+    world.store.compaction.catch_up().addCallback(done.append)
+    queue = world.store.compaction.queues[TOPIC, 0]
+    assert (done, queue.end_offset) == ([True], 1)
+    assert len(world.everything()) == 2
+    world.follow()
+    assert queue.end_offset == 2
 
 
 def test_nobody_reads_while_files_are_replaced() -> None:

@@ -25,6 +25,7 @@ from txrocketmq.model.attributes import BATCH_CQ, CLEANUP_POLICY, COMPACTION, QU
 from txrocketmq.store.compaction.files import (
     DIRECTORY,
     Kept,
+    end_of,
     kept_at,
     layout_of,
     without_place,
@@ -251,10 +252,12 @@ class CompactionStore:
         position = max(queue.end_offset, plain.min_index)
         while position < end and not queue.is_deleted:
             messages, following = await self._take(queue, position, end)
-            if following <= position:
-                return False
             if messages:
                 await queue.append(messages)
+            if following <= position:
+                # Either the flush is waited for, or the log cannot be read.
+                unit = plain.unit(self._table.cache, position)
+                return unit is not None and unit[0] + unit[1] > self._store.flushed_offset()
             position = following
         return True
 
@@ -299,7 +302,9 @@ class CompactionStore:
             queue.is_checked = False
 
     async def _take(self, queue: CompactedQueue, position: int, end: int) -> tuple[list[Kept], int]:
-        """Messages of the plain queue, and the offset that comes after them."""
+        """Messages of the plain queue, and the offset that comes after them; only such as the commit log has on the device: what takes
+        the place of an older message must not get lost."""
+        flushed = self._store.flushed_offset()
         found: list[Kept] = []
         total = 0
         while position < end and total < BATCH_BYTES:
@@ -314,6 +319,8 @@ class CompactionStore:
                     kept = kept_at(data, place)
                     if kept is None:
                         break
+                    if end_of(kept.record) > flushed:
+                        return found, kept.queue_offset
                     found.append(kept)
                     place += len(kept.record)
             total += result.size_bytes
@@ -353,8 +360,10 @@ class CompactionStore:
         if queue is None:
             return
 
-        made = await queue.compact(
-            self._map_bytes, lambda: self._save(queue), lambda: not self._running
+        made = await queue.compacting.run(
+            lambda: Deferred.fromCoroutine(
+                queue.compact(self._map_bytes, lambda: self._save(queue), lambda: not self._running)
+            )
         )
         if made is not None:
             self.log.info(

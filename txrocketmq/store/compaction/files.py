@@ -155,6 +155,12 @@ def without_place(record: bytes) -> bytes:
     return record[:_PHYSICAL_POSITION] + record[_PHYSICAL_POSITION + _LONG.size :]
 
 
+def end_of(record: bytes) -> int:
+    """Where a record ends in the log that it is from."""
+    begin: int = _LONG.unpack_from(record, _PHYSICAL_POSITION)[0]
+    return begin + len(record)
+
+
 # --------------------------------------------------------------------- writing
 
 
@@ -247,13 +253,23 @@ class Appender:
         disk.write_at(queue_path, units_at, self._units)
         disk.sync_file(queue_path)
         if units_at == 0:
-            for path in (log_path, queue_path):
-                disk.sync_directory(os.path.dirname(path))
+            # An earlier process may have made any of them, and ended before it was on the device.
+            for directory in dict.fromkeys([*_directories(log_path), *_directories(queue_path)]):
+                disk.sync_directory(directory)
         self._at = (log_at + len(self._log), units_at + len(self._units))
         self._log, self._units = bytearray(), bytearray()
         if self.changed and self.changed[-1].base == last.base:
             self.changed.pop()
         self.changed.append(last)
+
+
+def _directories(path: str) -> list[str]:
+    """Directories whose entries lead to a file: queue id, topic, log or queues, all of compaction, store."""
+    found = []
+    for _ in range(5):
+        path = os.path.dirname(path)
+        found.append(path)
+    return found
 
 
 def append(

@@ -42,6 +42,7 @@ class CompactedQueue:
     :ivar segments: what they hold; empty before `opened` fired.
     :ivar is_checked: the newest message is known to be the one that the plain queue has there.
     :ivar checking: who finds that out.
+    :ivar compacting: the run that goes on; there is one at a time.
     :ivar position: the queue offset up to which messages were compared; -1 before the first run.
     """
 
@@ -62,6 +63,7 @@ class CompactedQueue:
         self.is_deleted = False
         self.is_checked = False
         self.checking = DeferredLock()
+        self.compacting = DeferredLock()
         self._layout = layout
         self._disk = disk
         self._pools = pools

@@ -185,7 +185,7 @@ def load(disk: IDisk, layout: Layout) -> list[Segment]:
         _check_size(
             disk, layout.log_path(base), layout.log_bytes, is_last, "compactionMappedFileSize"
         )
-        if base in present and not doubtful:
+        if base in present:
             path = layout.queue_path(base)
             _check_size(disk, path, layout.unit_bytes, is_last, "compactionCqMappedFileSize")
             found = load_segment(disk, layout, base, is_last=is_last)
@@ -202,9 +202,9 @@ def load(disk: IDisk, layout: Layout) -> list[Segment]:
             continue
         segments.append(found)
     if doubtful or present - set(bases):
-        disk.sync_directory(layout.log_directory)
-        if disk.exists(layout.queue_directory):
-            disk.sync_directory(layout.queue_directory)
+        for directory in (layout.log_directory, layout.queue_directory):
+            if disk.exists(directory):
+                disk.sync_directory(directory)
     return segments
 
 
