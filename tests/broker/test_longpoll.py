@@ -90,7 +90,7 @@ def test_of_500_parked_pulls_of_a_hot_topic_those_wake_whose_filter_matches() ->
         # Others have their turn between a few of them.
         desk.clock.pump([0] * 50)
         assert desk.woken == expected
-        desk.woken = []
+        desk.woken.clear()
     assert desk.held.count == 300
 
 
