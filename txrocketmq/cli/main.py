@@ -98,6 +98,21 @@ def explain(source: str) -> None:
     click.echo(explain_stream(data))
 
 
+@main.command("message-id")
+@click.argument("message_id", metavar="ID")
+def message_id_command(message_id: str) -> None:
+    """Say what a message id tells: as a broker's id, and as the id that a client made. Nobody is asked."""
+    from txrocketmq.cli import session
+    from txrocketmq.cli.message_id import readings
+    from txrocketmq.errors import RocketMQError
+
+    try:
+        for line in readings(message_id.strip()):
+            click.echo(line)
+    except RocketMQError as error:
+        sys.exit(session.complain(error))
+
+
 main.add_command(store)
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from txrocketmq.client.admin.admin import Admin
     from txrocketmq.client.config import ClientConfig
     from txrocketmq.client.consumer.config import MessageSelector, PullConfig, PushConfig
     from txrocketmq.client.consumer.handlers import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from txrocketmq.model.message import Message, MessageExt, MessageQueue
 
 __all__ = [
+    "Admin",
     "BrokerError",
     "ClientConfig",
     "ConsumeConcurrentlyStatus",
@@ -59,6 +61,7 @@ __all__ = [
 ]
 
 _NAMES = {
+    "txrocketmq.client.admin.admin": ("Admin",),
     "txrocketmq.client.config": ("ClientConfig",),
     "txrocketmq.client.consumer.config": (
         "MessageSelector",
