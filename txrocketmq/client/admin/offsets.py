@@ -70,21 +70,20 @@ class OffsetAdmin:
             topic=topic, group=group, timestamp=timestamp_ms, is_force=force, offset=-1
         )
 
-        async def call(address: str) -> dict[MessageQueue, int] | None:
+        async def call(address: str) -> ResetResult:
             try:
-                return await self._invoke(address, header)
+                return ResetResult(offsets=await self._invoke(address, header))
             except BrokerError as error:
-                if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
-                    return None
-                raise
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+            rollbacks = await self._reset_old(address, group, topic, timestamp_ms, force)
+            return ResetResult(rollbacks=rollbacks)
 
-        found = await self._core.spread(f"reset of group {group}", addresses, call)
-        offsets = {queue: o for table in found.values() for queue, o in (table or {}).items()}
-        offline = [address for address, table in found.items() if table is None]
-        rollbacks: list[RollbackStats] = []
-        for address in offline:
-            rollbacks += await self._reset_old(address, group, topic, timestamp_ms, force)
-        return ResetResult(offsets, rollbacks)
+        whole = ResetResult()
+        for part in (await self._core.spread(f"reset of group {group}", addresses, call)).values():
+            whole.offsets.update(part.offsets)
+            whole.rollbacks.extend(part.rollbacks)
+        return whole
 
     async def skip(
         self, group: str, topic: str, *, force: bool = True, cluster: str | None = None
