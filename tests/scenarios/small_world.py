@@ -8,21 +8,18 @@ from typing import Any
 
 from small_broker import SmallBroker, send_header
 
-from txrocketmq.broker.config_files import ConfigFiles
 from txrocketmq.codec.bodies.wire import decode_body
 from txrocketmq.codec.command import RemotingCommand
 from txrocketmq.codec.headers import GetRouteInfoRequestHeader
-from txrocketmq.config.schema import NamesrvConfig
 from txrocketmq.errors import RemotingError
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.route import TopicRouteData
 from txrocketmq.namesrv.server import NameServer
 from txrocketmq.remoting.client import RemotingClient
-from txrocketmq.remoting.limits import RemotingLimits
 from txrocketmq.remoting.protocol import RemotingServerFactory
 from txrocketmq.testing.disk import MemoryDisk
 from txrocketmq.testing.network import Network
-from txrocketmq.testing.pools import ImmediatePool
+from txrocketmq.testing.servers import MemoryNameServer
 
 #: When a client whose connection was idle is closed, on both sides.
 IDLE_S = 120
@@ -30,14 +27,9 @@ IDLE_S = 120
 
 def start_name_server(network: Network, address: str, **settings: Any) -> NameServer:
     """A name server that listens."""
-    files = ConfigFiles(MemoryDisk(), ImmediatePool(), "/namesrv")
-    server = NameServer(NamesrvConfig(**settings), network.clock, files)
-    server.start()
-    network.listen(
-        address,
-        RemotingServerFactory(server.dispatcher, network.clock, server, RemotingLimits()),
-    )
-    return server
+    started = MemoryNameServer(network.clock, **settings)
+    network.listen(address, started.factory())
+    return started.server
 
 
 def remoting_client(network: Network) -> RemotingClient:

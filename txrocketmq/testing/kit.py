@@ -284,7 +284,7 @@ class RocketMQ(StoredMessages):
         process: Node | None = None,
         **settings: Any,
     ) -> Producer:
-        """A producer that is started, and stopped at the end; ``settings`` are those of `client.producer.config.ProducerConfig`."""
+        """A producer that is started, and stopped at the end; ``settings`` are those of `txrocketmq.client.ProducerConfig`."""
         producer = Producer(
             process or self.reactor,
             group,
@@ -304,7 +304,7 @@ class RocketMQ(StoredMessages):
         process: Node | None = None,
         **settings: Any,
     ) -> PushConsumer:
-        """A push consumer that is started, and stopped at the end; ``settings`` are those of `client.consumer.config.PushConfig`. With
+        """A push consumer that is started, and stopped at the end; ``settings`` are those of `txrocketmq.client.PushConfig`. With
         ``in_thread`` its handler is called at once all the same."""
         consumer = PushConsumer(
             process or self.reactor,
@@ -326,7 +326,7 @@ class RocketMQ(StoredMessages):
         **settings: Any,
     ) -> LitePullConsumer:
         """A lite pull consumer that is started, subscribed to a topic when one is named, and stopped at the end; ``settings`` are those of
-        `client.consumer.config.PullConfig`."""
+        `txrocketmq.client.PullConfig`."""
         consumer = LitePullConsumer(
             process or self.reactor,
             group,

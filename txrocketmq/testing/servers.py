@@ -134,6 +134,7 @@ class MemoryBroker:
                 black_list=lambda: self.config.config_black_list,
             ),
             keep_change=lambda changes: succeed(None),
+            disk=self.disk,
         )
         self.dispatcher = Dispatcher(
             self.core.operations,

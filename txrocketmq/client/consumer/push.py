@@ -20,7 +20,6 @@ from txrocketmq.client.config import ClientConfig
 from txrocketmq.client.consumer.base import ConsumerService
 from txrocketmq.client.consumer.concurrent import ConcurrentConsumption
 from txrocketmq.client.consumer.config import (
-    MessageSelector,
     PushConfig,
     Subscriptions,
     build_subscriptions,
@@ -287,6 +286,3 @@ class PushConsumer(ConsumerService):
         if isinstance(result, Deferred):
             return result.addBoth(judge)
         return judge(result)
-
-
-__all__ = ["MessageSelector", "PushConfig", "PushConsumer"]
