@@ -93,6 +93,14 @@ def test_a_wrong_unit_is_named(root: Path, path: str, words: str) -> None:
     assert any(said.startswith(words) for said in verified(root)), verified(root)
 
 
+def test_a_unit_of_a_batch_queue_that_points_far_ahead_hides_none_behind_it(root: Path) -> None:
+    file = root / f"batchconsumequeue/B/0/{0:020d}"
+    data = bytearray(file.read_bytes())
+    data[2] ^= 1
+    file.write_bytes(data)
+    assert any(said.startswith("queue B-0: lacks 1 messages") for said in verified(root))
+
+
 def test_what_a_light_queue_lacks_is_said(root: Path) -> None:
     file = root / "consumequeue" / "%LMQ%two" / "0" / f"{0:020d}"
     data = bytearray(file.read_bytes())

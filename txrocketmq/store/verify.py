@@ -52,6 +52,7 @@ BESIDE_BYTES = 64 * 1024 * 1024
 # Of a record with IPv4 hosts; times of birth, hosts and retries are not needed.
 _HEAD = Struct(">iiiiiqqi16xq20xi")
 _HEAD_BYTES = _HEAD.size
+_UNIT_START = Struct(">qi")
 
 Say = Callable[[str], object]
 
@@ -78,7 +79,8 @@ class Verifier:
         self._with_index = with_index
         self._queues: dict[tuple[bytes, int], QueueFiles] = {}
         self._matched: dict[tuple[bytes, int], int] = {}
-        self._batch_units: dict[tuple[bytes, int], set[tuple[int, int]]] = {}
+        # Where the next unit of a batch queue lies that the log has not come to yet.
+        self._batch_places: dict[tuple[bytes, int], int] = {}
         self._missing: dict[tuple[bytes, int], list[int]] = {}
         self._codes: dict[bytes, int] = {}
         self._newest_ms = 0
@@ -104,8 +106,6 @@ class Verifier:
             key = (queue.topic.encode(), queue.queue_id)
             self._queues[key] = queue
             self.units += queue.unit_count
-            if queue.is_batch:
-                self._batch_units[key] = {(unit[0], unit[1]) for unit in queue.units()}
         self._walk()
         self._say_what_is_missing()
         self._check_rest_of_queues()
@@ -265,10 +265,10 @@ class Verifier:
             return
         name = f"queue {head.topic}-{head.queue_id}"
         if queue.is_batch:
-            if (offset, head.total_size) not in self._batch_units[key]:
-                self._missing.setdefault(key, []).append(offset)
-            else:
+            if self._has_batch_unit(queue, key, offset, head.total_size):
                 self._matched[key] = self._matched.get(key, 0) + 1
+            else:
+                self._missing.setdefault(key, []).append(offset)
             return
         place = (head.queue_offset - queue.first_index) * CQ_UNIT_BYTES
         if place < 0:
@@ -295,6 +295,24 @@ class Verifier:
                 f"the record at {offset} has {wanted}"
             )
         self._matched[key] = self._matched.get(key, 0) + 1
+
+    def _has_batch_unit(
+        self, queue: QueueFiles, key: tuple[bytes, int], offset: int, size: int
+    ) -> bool:
+        """Whether a batch queue has a unit for a record. Units and records are in the same order, so both are gone through once."""
+        place = self._batch_places.get(key, 0)
+        while data := _unit_at(queue, place):
+            if _UNIT_START.unpack_from(data)[0] >= offset:
+                break
+            place += queue.unit_bytes
+        self._batch_places[key] = place
+        # A wrong unit must not hide the one behind it.
+        for candidate in (place, place + queue.unit_bytes):
+            data = _unit_at(queue, candidate)
+            if data and _UNIT_START.unpack_from(data) == (offset, size):
+                self._batch_places[key] = candidate + queue.unit_bytes
+                return True
+        return False
 
     def _check_light(self, offset: int, head: RecordHead, config: MessageStoreConfig) -> None:
         """Check the places that a record has in light queues."""
@@ -378,6 +396,14 @@ class Verifier:
         if (head.topic, head.queue_id, head.queue_offset) != (queue.topic, queue.queue_id, number):
             return f"where message {head.queue_offset} of {head.topic}-{head.queue_id} is"
         return None
+
+
+def _unit_at(queue: QueueFiles, place: int) -> bytes:
+    """The unit that begins so many bytes behind the first one; empty where there is none."""
+    start = place - queue.block_at
+    if 0 <= start < len(queue.block):
+        return queue.block[start : start + queue.unit_bytes]
+    return queue.bring(place)
 
 
 def _verify_index(store: StoreDirectory, sender: Connection) -> None:
