@@ -12,6 +12,7 @@ from txrocketmq.broker.pop.service import PopService
 from txrocketmq.broker.reply.processor import ReplyService
 from txrocketmq.broker.slow_reads.service import SlowReads
 from txrocketmq.broker.static_topics.service import StaticTopicService
+from txrocketmq.broker.strict_locks import StrictLocks
 from txrocketmq.broker.timer.service import TimerService
 from txrocketmq.interfaces import IConfigFiles
 
@@ -27,4 +28,5 @@ def make_features(core: BrokerCore, files: IConfigFiles) -> tuple[Feature, ...]:
         ReplyService(core),
         StaticTopicService(core),
         SlowReads(core),
+        StrictLocks(core),
     )

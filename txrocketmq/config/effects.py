@@ -116,6 +116,8 @@ AT_ONCE = frozenset(
         # Delays and transactions.
         *("delayOffsetUpdateVersionStep", "enableScheduleMessageStats"),
         *("storeReplyMessageEnable", "forwardTimeout"),
+        # Order locks over replicas.
+        *("lockInStrictMode", "totalReplicas"),
         # Slow reads.
         *("coldDataFlowControlEnable", "cgColdReadThreshold", "globalColdReadThreshold"),
         *("disableConsumeIfConsumerReadSlowly", "consumerFallbehindThreshold"),

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from txrocketmq.broker.static_topics.others import OtherBrokers
+from txrocketmq.broker.other_brokers import OtherBrokers
 from txrocketmq.broker.static_topics.table import StaticTopics
 from txrocketmq.codec.bodies import TopicStatsTable, decode_body
 from txrocketmq.codec.headers import GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 from twisted.internet.defer import Deferred
 
+from txrocketmq.broker.other_brokers import OtherBrokers
 from txrocketmq.broker.pull.processor import PullProcessor
-from txrocketmq.broker.static_topics.others import OtherBrokers
 from txrocketmq.broker.static_topics.rewriting import StaticOffsets, not_decided
 from txrocketmq.broker.static_topics.table import LogicalQueue, StaticTopics
 from txrocketmq.codec.headers import (

@@ -15,8 +15,8 @@ import msgspec
 from twisted.internet.defer import Deferred
 
 from txrocketmq.broker.offset.processor import OffsetProcessor
+from txrocketmq.broker.other_brokers import OtherBrokers
 from txrocketmq.broker.send.processor import SendProcessor
-from txrocketmq.broker.static_topics.others import OtherBrokers
 from txrocketmq.broker.static_topics.table import LogicalQueue, StaticTopics
 from txrocketmq.codec.headers import (
     GetEarliestMsgStoretimeRequestHeader,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 
 from txrocketmq.broker.feature import Feature
+from txrocketmq.broker.other_brokers import OtherBrokers
 from txrocketmq.broker.static_topics.cleaning import MappingCleaner
-from txrocketmq.broker.static_topics.others import OtherBrokers
 from txrocketmq.broker.static_topics.pulls import StaticPulls
 from txrocketmq.broker.static_topics.rewriting import StaticOffsets, StaticSends
 from txrocketmq.broker.sweep import Sweep

@@ -34,7 +34,7 @@ class OtherBrokers:
         self._config = config
         self._client = client
         self._now_ms = now_ms
-        self._addresses: dict[str, str] = {}
+        self._members: dict[str, dict[int, str]] = {}
         self._fresh_until_ms = 0
 
     async def ask(
@@ -59,18 +59,18 @@ class OtherBrokers:
         body = await self._from_name_servers(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
         return None if body is None else decode_body(TopicRouteData, body)
 
-    async def _address(self, broker: str) -> str:
-        if broker not in self._addresses or self._now_ms() >= self._fresh_until_ms:
+    async def members(self, broker: str) -> dict[int, str]:
+        """The addresses of all members of a broker name, by broker id, as a name server knew them lately."""
+        if broker not in self._members or self._now_ms() >= self._fresh_until_ms:
             body = await self._from_name_servers(RequestCode.GET_BROKER_CLUSTER_INFO, None)
             if body is not None:
                 table = decode_body(ClusterInfo, body).broker_addr_table
-                self._addresses = {
-                    name: data.broker_addrs[MASTER_ID]
-                    for name, data in table.items()
-                    if MASTER_ID in data.broker_addrs
-                }
+                self._members = {name: data.broker_addrs for name, data in table.items()}
                 self._fresh_until_ms = self._now_ms() + FRESH_MS
-        address = self._addresses.get(broker)
+        return self._members.get(broker, {})
+
+    async def _address(self, broker: str) -> str:
+        address = (await self.members(broker)).get(MASTER_ID)
         if address is None:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR, f"no name server knows a master of broker {broker}"
