@@ -251,7 +251,10 @@ def _derive(settings: Settings) -> None:
         check_address("namesrvAddr", address)
     if not broker.broker_name.strip():
         raise ConfigError("bad configuration value brokerName=: a name is needed")
-    if store.broker_role != "SLAVE":
+    if broker.enable_controller_mode:
+        # Role and number are the controller's to give.
+        pass
+    elif store.broker_role != "SLAVE":
         broker.broker_id = 0
     elif broker.broker_id <= 0:
         raise ConfigError(
