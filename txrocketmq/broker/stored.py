@@ -21,6 +21,8 @@ from txrocketmq.store.results import GetMessageResult
 
 T = TypeVar("T")
 
+MAX_TIMES = 2**31 - 1
+
 log = Logger()
 
 
@@ -53,8 +55,9 @@ def copy_of(
 
     :param properties: its property text, or what becomes of it.
     :param sys_flag: another one than the original's.
-    :param reconsume_times: another number than the original's.
+    :param reconsume_times: another number than the original's; 2^31 - 1 at most is noted, since the first number is the producer's.
     """
+    times = message.reconsume_times if reconsume_times is None else reconsume_times
     return MessageRecord(
         topic=topic,
         queue_id=queue_id,
@@ -66,7 +69,7 @@ def copy_of(
         born_timestamp=message.born_timestamp,
         born_host=message.born_host,
         store_host=message.store_host,
-        reconsume_times=message.reconsume_times if reconsume_times is None else reconsume_times,
+        reconsume_times=min(times, MAX_TIMES),
         wait_store_msg_ok=False,
         keys=message.keys,
         uniq_key=message.uniq_key,

@@ -15,6 +15,8 @@ PROPERTY_SEPARATOR = "\x02"
 KEY_SEPARATOR = " "
 # The record's length field of the property text is a signed short.
 MAX_PROPERTIES_BYTES = 32767
+MAX_INT = 2**31 - 1
+MAX_LONG = 2**63 - 1
 
 KEYS = "KEYS"
 TAGS = "TAGS"
@@ -136,6 +138,15 @@ def format_properties(
         text += PROPERTY_SEPARATOR
     # Java writes "?" for half of a surrogate pair.
     return text.encode("utf-8", "replace")
+
+
+def count_of(text: str | None, most: int = MAX_INT) -> int | None:
+    """A property's value as a number from 0 to ``most``; None when it is none. Values come from clients: a larger one fits nowhere, and
+    Python refuses to read very long ones."""
+    if text is None or len(text) > len(str(most)) or not text.isdecimal():
+        return None
+    value = int(text)
+    return value if value <= most else None
 
 
 def with_property(text: bytes, name: str, value: str) -> bytes:

@@ -209,13 +209,12 @@ class MessagePutter:
     def _put_inner_batch(self, record: MessageRecord) -> PutOutcome:
         """A batch that is one record, for a batch queue: its logical offsets are those of its messages."""
         topic, queue_id = record.topic, record.queue_id
-        count = parse_properties(record.properties).get(props.INNER_NUM, "")
+        count = props.count_of(parse_properties(record.properties).get(props.INNER_NUM)) or 0
         attributes = self.topic_attributes(topic)
         queue = self._queue_table.queues.get((topic, queue_id))
         if (
             transaction_type(record.sys_flag)
-            or not count.isdecimal()
-            or not 0 < int(count) <= MAX_BATCH_MESSAGES
+            or not 0 < count <= MAX_BATCH_MESSAGES
             or (attributes is not None and attributes.get(QUEUE_TYPE) != BATCH_CQ)
             or (queue is not None and not queue.is_batch)
         ):
@@ -227,7 +226,7 @@ class MessagePutter:
             return result
         if queue is None:
             queue = self._queue_table.create(topic, queue_id, batch=True)
-        result.msg_num = int(count)
+        result.msg_num = count
         queue.next_index += result.msg_num
         dispatch = (
             queue,

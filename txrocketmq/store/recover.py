@@ -372,8 +372,9 @@ class Recoverer:
         is_batch = bool(head.sys_flag & INNER_BATCH_FLAG)
         queue_offset = head.queue_offset
         if is_batch:
-            first = parse_properties(head.properties).get(props.INNER_BASE, "")
-            queue_offset = int(first) if first.isdecimal() else -1
+            first = parse_properties(head.properties).get(props.INNER_BASE)
+            found = props.count_of(first, props.MAX_LONG)
+            queue_offset = -1 if found is None else found
         queue = self._queues.find(head.topic, head.queue_id)
         if (
             queue is not None

@@ -342,9 +342,10 @@ class Reput:
         levels = self._config.message_delay_level
         if levels != self._delays_text:
             self._delays_text, self._delays = levels, parse_delay_levels(levels)
-        if text is None or not text.isdecimal() or not self._delays:
+        asked = props.count_of(text)
+        if asked is None or not self._delays:
             return otherwise
-        level = min(int(text), len(self._delays))
+        level = min(asked, len(self._delays))
         return store_timestamp_ms + self._delays[level - 1] if level > 0 else otherwise
 
     def dispatch_head(self, physical_offset: int, head: RecordHead) -> None:
@@ -414,9 +415,10 @@ class Reput:
         if is_batch:
             if isinstance(queue, ConsumeQueue):
                 queue = self._as_batch_queue(queue, head.store_timestamp)
-            first, count = found.get(props.INNER_BASE, ""), found.get(props.INNER_NUM, "")
-            if first.isdecimal() and count.isdecimal() and 0 < int(count) <= MAX_BATCH_MESSAGES:
-                return queue, int(first), Extras(messages=int(count))
+            first = props.count_of(found.get(props.INNER_BASE), props.MAX_LONG)
+            count = props.count_of(found.get(props.INNER_NUM)) or 0
+            if first is not None and 0 < count <= MAX_BATCH_MESSAGES:
+                return queue, first, Extras(messages=count)
             self._say_no_batch(physical_offset, head)
         return queue, head.queue_offset, None
 

@@ -245,17 +245,18 @@ class DelayDelivery:
     def _time_up(self, message: MessageExt, level: int) -> MessageRecord | None:
         """The message for its own topic; None when it does not say where it belongs."""
         found = message.properties
-        topic, queue_id = found.get(props.REAL_TOPIC), found.get(props.REAL_QUEUE_ID, "")
-        if not topic or not queue_id.isdecimal() or topic == TRANS_HALF_TOPIC:
+        topic = found.get(props.REAL_TOPIC)
+        queue_id = props.count_of(found.get(props.REAL_QUEUE_ID))
+        if not topic or queue_id is None or topic == TRANS_HALF_TOPIC:
             self._log.error(
                 "message {id} of delay level {number} is left there: its properties name topic {topic!r} and queue {queue_id!r}",
                 id=message.msg_id,
                 number=level,
                 topic=topic,
-                queue_id=queue_id,
+                queue_id=found.get(props.REAL_QUEUE_ID),
             )
             return None
-        return copy_of(message, topic, int(queue_id), message.properties_text)
+        return copy_of(message, topic, queue_id, message.properties_text)
 
     def _count(self, topic: str, result: PutMessageResult) -> None:
         if not self._counts():

@@ -17,6 +17,8 @@ from txrocketmq.broker.pop.receipts import (
     ORDER_REVIVE_QUEUE,
     Receipt,
     check_revive_queue,
+    check_times,
+    invisible_ms_of,
     read_receipt,
     topic_of_kind,
 )
@@ -37,7 +39,6 @@ from txrocketmq.errors import ResponseError
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.remoting.dispatch import Reply, Request
 
-MAX_INVISIBLE_MS = 2**60
 MAX_BATCH_OFFSETS = 65_536
 """Offsets that one entry of a batch may name."""
 
@@ -106,6 +107,7 @@ class AckProcessor:
         group = ack.consumer_group or ""
         topic = topic_of_kind(ack.topic or "", group, ack.retry)
         check_revive_queue(ack.revive_queue_id, parts.points.queue_count)
+        check_times(ack.pop_time, ack.invisible_time)
         key = (topic, group, ack.queue_id)
         least = parts.store.min_offset(topic, ack.queue_id)
         most = parts.store.max_offset(topic, ack.queue_id)
@@ -196,7 +198,7 @@ class AckProcessor:
             return Reply(ResponseCode.NO_MESSAGE.value, empty, remark=NOT_SET)
         receipt = read_receipt(header.extra_info, parts.points.queue_count)
         key = (header.topic, header.consumer_group, header.queue_id)
-        invisible_ms = min(header.invisible_time, MAX_INVISIBLE_MS)
+        invisible_ms = invisible_ms_of(header.invisible_time)
         if receipt.is_ordered:
             return self._change_ordered(key, header.offset, receipt, invisible_ms)
         # Never the old pop's own time: the two check points would be taken for one, and the message be lost.
@@ -218,7 +220,7 @@ class AckProcessor:
         return Reply(
             header=ChangeInvisibleTimeResponseHeader(
                 pop_time=pop_time_ms,
-                invisible_time=header.invisible_time,
+                invisible_time=invisible_ms,
                 revive_qid=receipt.revive_queue,
             ),
             remark=NOT_SET,

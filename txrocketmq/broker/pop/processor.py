@@ -19,6 +19,7 @@ from txrocketmq.broker.pop.parts import Key, PopParts
 from txrocketmq.broker.pop.receipts import (
     ORDER_REVIVE_QUEUE,
     Receipt,
+    invisible_ms_of,
     message_offset_info,
     order_count_info,
     receipt_text,
@@ -47,7 +48,6 @@ LATE_MS = 500
 """A request that comes so long after its own time is not served."""
 FROM_MIN = 0
 """``initMode``: a group without an offset begins at the queue's first message; else at its last."""
-MAX_INVISIBLE_MS = 2**60
 PRIORITY = "PRIORITY"
 """The type of topics whose queues are priorities."""
 
@@ -71,6 +71,7 @@ class Pop:
     """One request while it is served.
 
     :ivar rest: messages that are known to be left.
+    :ivar invisible_ms: how long what it takes is nobody else's.
     :ivar goes_on: it found only what the group does not want: there may be more behind it.
     :ivar log_end: where the log ended when it began.
     """
@@ -79,6 +80,7 @@ class Pop:
         "count",
         "goes_on",
         "header",
+        "invisible_ms",
         "log_end",
         "message_infos",
         "order_infos",
@@ -100,6 +102,7 @@ class Pop:
         revive_queue: int,
     ) -> None:
         self.header = header
+        self.invisible_ms = invisible_ms_of(header.invisible_time)
         self.peer = peer
         self.wanted = wanted
         self.pop_time_ms = pop_time_ms
@@ -263,7 +266,7 @@ class PopProcessor:
         offset = self._begin_at(key, header.init_mode)
         if header.order:
             if parts.ordered.is_blocked(
-                header.attempt_id, topic, group, queue_id, header.invisible_time
+                header.attempt_id, topic, group, queue_id, pop.invisible_ms
             ):
                 return
             parts.in_flight.clear(key)
@@ -346,7 +349,7 @@ class PopProcessor:
                 group,
                 queue_id,
                 pop.pop_time_ms,
-                header.invisible_time,
+                pop.invisible_ms,
                 found.queue_offsets,
             )
             pop.order_infos += order_count_info(topic, queue_id, counts, least)
@@ -361,7 +364,7 @@ class PopProcessor:
                 queue_id,
                 offset,
                 pop.pop_time_ms,
-                min(header.invisible_time, MAX_INVISIBLE_MS),
+                pop.invisible_ms,
                 parts.config.broker_name,
                 found.queue_offsets,
             ),
@@ -393,7 +396,7 @@ class PopProcessor:
         receipt = Receipt(
             offset,
             pop.pop_time_ms,
-            pop.header.invisible_time,
+            pop.invisible_ms,
             pop.revive_queue,
             self._parts.config.broker_name,
         )
@@ -427,7 +430,7 @@ class PopProcessor:
             code.value,
             PopMessageResponseHeader(
                 pop_time=pop.pop_time_ms,
-                invisible_time=header.invisible_time,
+                invisible_time=pop.invisible_ms,
                 revive_qid=pop.revive_queue,
                 rest_num=pop.rest,
                 start_offset_info=";".join(pop.start_infos),

@@ -29,7 +29,9 @@ RETRY_TOPIC_V2 = "2"
 
 _LONG = re.compile(r"[+-]?[0-9]{1,19}\Z", re.ASCII)
 _FIELDS = ("start offset", "pop time", "invisible time", "revive queue")
-_MAX_LONG = 2**63
+MAX_TIME_MS = 2**60
+"""The latest pop, and the longest invisible time. Their sum is a Java long, with room for another such time."""
+_LIMITS = (2**63, MAX_TIME_MS + 1, MAX_TIME_MS + 1, 2**63)
 
 
 class Receipt(NamedTuple):
@@ -64,14 +66,29 @@ def read_receipt(text: str, revive_queues: int) -> Receipt:
     if len(parts) < 6:
         raise _illegal(f"extraInfo has {len(parts)} parts, at least 6 are expected")
     numbers = []
-    for name, part in zip(_FIELDS, parts, strict=False):
-        number = int(part) if _LONG.match(part) else _MAX_LONG
-        if not 0 <= number < _MAX_LONG:
-            raise _illegal(f"the {name} in extraInfo is no number: {part[:40]!r}")
+    for name, limit, part in zip(_FIELDS, _LIMITS, parts, strict=False):
+        number = int(part) if _LONG.match(part) else limit
+        if not 0 <= number < limit:
+            raise _illegal(f"the {name} in extraInfo cannot be: {part[:40]!r}")
         numbers.append(number)
     start, pop_time, invisible, revive_queue = numbers
     check_revive_queue(revive_queue, revive_queues)
     return Receipt(start, pop_time, invisible, revive_queue, parts[5])
+
+
+def invisible_ms_of(asked_ms: int) -> int:
+    """The invisible time that a client gets who asks for one: one that its receipts can say."""
+    return min(max(asked_ms, 0), MAX_TIME_MS)
+
+
+def check_times(pop_time_ms: int, invisible_ms: int) -> None:
+    """Refuse times that no pop has.
+
+    :raises ResponseError: MESSAGE_ILLEGAL.
+    """
+    for name, value in (("pop time", pop_time_ms), ("invisible time", invisible_ms)):
+        if not 0 <= value <= MAX_TIME_MS:
+            raise _illegal(f"the {name} cannot be: {str(value)[:40]}")
 
 
 def check_revive_queue(revive_queue: int, revive_queues: int) -> None:

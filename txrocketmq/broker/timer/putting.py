@@ -96,13 +96,14 @@ class TimerPuts:
     def _record(self, message: MessageExt, taken_ms: int, is_rolled: bool) -> MessageRecord | None:
         """The message as it is put; None when that cannot be."""
         found = dict(message.properties)
-        topic, queue_id = found.get(props.REAL_TOPIC), found.get(props.REAL_QUEUE_ID, "")
-        if not topic or not queue_id.isdecimal() or len(queue_id) > 10:
+        topic = found.get(props.REAL_TOPIC)
+        queue_id = props.count_of(found.get(props.REAL_QUEUE_ID))
+        if not topic or queue_id is None:
             self._log.error(
                 "timed message {id} is left in the timer topic: its properties name topic {topic!r} and queue {queue_id!r}",
                 id=message.msg_id,
                 topic=topic,
-                queue_id=queue_id,
+                queue_id=found.get(props.REAL_QUEUE_ID),
             )
             return None
         if not is_rolled and props.TIMER_DEL_UNIQKEY in found:
@@ -110,9 +111,9 @@ class TimerPuts:
             return None
         found[props.TIMER_ENQUEUE_MS] = str(taken_ms)
         if is_rolled:
-            rolls = found.get(props.TIMER_ROLL_TIMES, "")
-            found[props.TIMER_ROLL_TIMES] = str(int(rolls) + 1 if rolls.isdecimal() else 1)
+            rolls = props.count_of(found.get(props.TIMER_ROLL_TIMES)) or 0
+            found[props.TIMER_ROLL_TIMES] = str(rolls + 1)
         found[props.TIMER_DEQUEUE_MS] = str(self._now_ms())
         if is_rolled:
             return copy_of(message, TIMER_TOPIC, 0, found)
-        return copy_of(message, topic, int(queue_id), found)
+        return copy_of(message, topic, queue_id, found)

@@ -64,8 +64,8 @@ def half_record(record: MessageRecord) -> MessageRecord:
 def real_place(half: MessageExt) -> tuple[str, int] | None:
     """The topic and queue of a half message; None when it does not say."""
     topic = half.properties.get(props.REAL_TOPIC)
-    queue_id = half.properties.get(props.REAL_QUEUE_ID, "")
-    return (topic, int(queue_id)) if topic and queue_id.isdecimal() else None
+    queue_id = props.count_of(half.properties.get(props.REAL_QUEUE_ID))
+    return (topic, queue_id) if topic and queue_id is not None else None
 
 
 def committed_record(half: MessageExt, topic: str, queue_id: int) -> MessageRecord:
