@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from txrocketmq.errors import StoreError
@@ -14,6 +16,7 @@ from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import format_properties
 from txrocketmq.store.message_store import MessageStore
 from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.simdisk import SimulatedCrash, SimulatedDisk
 from txrocketmq.testing.store import open_memory_store, small_config
 
 
@@ -34,10 +37,10 @@ class Alone:
 class World:
     """A store on a disk in memory."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, disk: Any = None, **settings: Any) -> None:
         self.clock = Clock()
         self.clock.advance(1_700_000_000)
-        self.disk = MemoryDisk()
+        self.disk = disk or MemoryDisk()
         self.config = small_config()
         for name, value in settings.items():
             setattr(self.config, name, value)
@@ -178,3 +181,51 @@ def test_a_master_that_becomes_a_slave_finds_what_waited_in_its_log() -> None:
     world.put(7, queue_id=0)
     world.store.set_confirm_offset(world.ends[-1])
     assert world.numbers() == [0, 1, 2, 7]
+
+
+# ----------------------------------------------------------------- crashes
+
+
+@pytest.mark.parametrize("kind", ["kill", "power"])
+@pytest.mark.parametrize("kept", [0, 7, 60])
+def test_a_cut_that_a_crash_ends_is_begun_again(kind: str, kept: int) -> None:
+    count, crashes = 120, 0
+    for steps in range(1, 200):
+        disk = SimulatedDisk(Random(steps))
+        world = World(disk, flush_disk_type="SYNC_FLUSH")
+        world.fill(count)
+        world.clock.advance(2)
+        end = world.ends[kept - 1] if kept else 0
+        disk.arm(steps, kind)
+        crashed = _cut_until_crash(world, end)
+        disk.disarm()
+        if not crashed:
+            break
+        crashes += 1
+        world.store._serving = False
+        for call in world.clock.getDelayedCalls():
+            call.cancel()
+        disk.restart()
+        again = World(disk)
+        found = again.numbers()
+        assert found == list(range(len(found))), f"after {steps} steps"
+        assert kept <= len(found) <= count, f"after {steps} steps"
+        again.cut(end)
+        assert again.numbers() == list(range(kept)), f"after {steps} steps"
+        again.put(kept)
+        assert again.numbers() == list(range(kept + 1)), f"after {steps} steps"
+    assert crashes > 5
+
+
+def _cut_until_crash(world: World, offset: int) -> bool:
+    done: list[Any] = []
+    try:
+        world.store.truncate_log(offset).addBoth(done.append)
+        for _ in range(50):
+            world.clock.advance(0.01)
+    except SimulatedCrash:
+        return True
+    if isinstance(done[0], Failure):
+        assert done[0].check(SimulatedCrash), done[0].getTraceback()
+        return True
+    return False
