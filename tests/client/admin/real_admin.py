@@ -257,7 +257,7 @@ class Operator:
         await self.step(
             "brokers.config", a.brokers.config(address), lambda c: c["brokerClusterName"]
         )
-        for key, value in (("traceOn", False), ("noSuchKeyAnywhere", 1)):
+        for key, value in (("waitTimeMillsInSendQueue", 200), ("noSuchKeyAnywhere", 1)):
             await self.step(
                 f"brokers.update_config {key}",
                 a.brokers.update_config({key: value}, broker=address),
