@@ -413,3 +413,20 @@ def test_a_sync_asks_the_system_for_what_it_promises(
     disk.replace_file(f"{tmp_path}/log/table.json", b"{}", True)
     assert asked == [("fsync", "table.json.tmp"), ("fsync", "log")]
     disk.close()
+
+
+def test_a_sync_of_some_bytes_writes_no_great_part_of_what_was_made_ready(tmp_path: Path) -> None:
+    mapping = RealDisk().map(str(tmp_path / "log"), 8 << 20, True)
+    mapping.allocate(8 << 20, True)
+    mapping.sync(0, 8 << 20)
+
+    def written() -> int:
+        lines = Path("/proc/self/io").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
+
+    before = written()
+    mapping.buffer[5 << 20 : (5 << 20) + 100] = bytes(range(100))
+    mapping.sync(5 << 20, (5 << 20) + 100)
+    # Nothing at all where the file system is memory.
+    assert written() - before <= 128 * 1024
+    mapping.close()
