@@ -11,7 +11,7 @@ import pytest
 from pops import PopConsumer, make_topic, pass_time
 from small_broker import Peer, SmallBroker, properties, send_header
 from timers import run
-from twisted.logger import LogEvent, globalLogPublisher
+from tracebacks import Log, watched
 
 from txrocketmq.broker.stored import stored_messages
 from txrocketmq.codec.recall import RecallHandle
@@ -27,24 +27,10 @@ WORDS = ["", " ", "\0", "你好", "a" * 300, "x" * 40_000, "../../x", "%s{0}", "
 KINDS_OF_RECEIPT = range(8)
 
 
-class Log:
-    """Remembers tracebacks."""
-
-    def __init__(self) -> None:
-        self.tracebacks: list[str] = []
-
-    def __call__(self, event: LogEvent) -> None:
-        failure = event.get("log_failure")
-        if failure is not None:
-            self.tracebacks.append(failure.getTraceback())
-
-
 @pytest.fixture
 def log() -> Iterator[Log]:
-    seen = Log()
-    globalLogPublisher.addObserver(seen)
-    yield seen
-    globalLogPublisher.removeObserver(seen)
+    with watched() as seen:
+        yield seen
 
 
 class Victim:

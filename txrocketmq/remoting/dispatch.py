@@ -497,6 +497,13 @@ def failed(failure: Failure) -> Exception:
     return RuntimeError(repr(error))
 
 
+def refusal_of(error: RocketMQError | OSError) -> Reply:
+    """What the asker of a request that waited is told when it cannot be served now, such as while the server stops."""
+    if isinstance(error, ResponseError):
+        return Reply(error.code, remark=error.remark)
+    return Reply(SYSTEM_ERROR, remark=shortened(str(error)))
+
+
 def find_handler(handlers: Mapping[str, object], name: str) -> Handler:
     """The bound method of an operation; ValueError when it is missing or does not take one request."""
     owner_name, _, method_name = name.partition(".")

@@ -23,11 +23,11 @@ from txrocketmq.codec.headers import (
     PollingInfoResponseHeader,
     PopMessageResponseHeader,
 )
-from txrocketmq.errors import ResponseError
+from txrocketmq.errors import ResponseError, RocketMQError
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.names import pop_retry_topics
 from txrocketmq.model.topic import TopicConfig
-from txrocketmq.remoting.dispatch import Reply, Request
+from txrocketmq.remoting.dispatch import Reply, Request, refusal_of
 from txrocketmq.store.results import GetMessageResult, GetMessageStatus
 
 NO_BYTE_LIMIT = 2**31 - 1
@@ -158,8 +158,8 @@ class LookProcessor:
         """A notification that waited is woken."""
         try:
             outcome = self.notification(request)
-        except ResponseError as error:
-            outcome = Reply(error.code, remark=error.remark)
+        except (RocketMQError, OSError) as error:
+            outcome = refusal_of(error)
         if outcome is not None:
             request.answer(outcome)
 

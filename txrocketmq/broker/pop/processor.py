@@ -31,7 +31,7 @@ from txrocketmq.broker.pull.subscriptions import Subscriptions
 from txrocketmq.broker.stored import copy_of, stored_messages, value_of
 from txrocketmq.codec.headers import PopMessageRequestHeader, PopMessageResponseHeader
 from txrocketmq.codec.record import encode_record
-from txrocketmq.errors import ResponseError
+from txrocketmq.errors import ResponseError, RocketMQError
 from txrocketmq.interfaces import IMessageFilter
 from txrocketmq.model import properties as props
 from txrocketmq.model.attributes import MESSAGE_TYPE
@@ -39,7 +39,7 @@ from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.message import MessageExt
 from txrocketmq.model.names import is_retry_topic, pop_retry_topics
 from txrocketmq.model.topic import TopicConfig
-from txrocketmq.remoting.dispatch import Reply, Request
+from txrocketmq.remoting.dispatch import Reply, Request, refusal_of
 from txrocketmq.store.results import GetMessageResult, GetMessageStatus
 
 NO_BYTE_LIMIT = 2**31 - 1
@@ -161,6 +161,9 @@ class PopProcessor:
             _answer(outcome, request)
 
     def _failed(self, failure: Failure, request: PopRequest) -> None:
+        if isinstance(failure.value, RocketMQError | OSError):
+            request.answer(refusal_of(failure.value))
+            return
         self._log.failure("a pop that waited failed", failure)
         request.answer(
             Reply(ResponseCode.SYSTEM_ERROR.value, remark=f"pop failed: {failure.value}")

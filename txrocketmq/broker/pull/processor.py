@@ -32,14 +32,14 @@ from txrocketmq.broker.throughput import Throughput
 from txrocketmq.broker.topics import Topics
 from txrocketmq.codec.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
-from txrocketmq.errors import ResponseError
+from txrocketmq.errors import ResponseError, RocketMQError
 from txrocketmq.interfaces import IMessageFilter, IMessageStore
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.flags import PERM_READ, PULL_COMMIT_OFFSET, PULL_SUSPEND
 from txrocketmq.model.group import SubscriptionGroupConfig
 from txrocketmq.model.names import MASTER_ID
 from txrocketmq.model.topic import TopicConfig
-from txrocketmq.remoting.dispatch import Reply, Request
+from txrocketmq.remoting.dispatch import Reply, Request, refusal_of
 from txrocketmq.store.results import GetMessageResult, GetMessageStatus
 
 NO_BYTE_LIMIT = 2**31 - 1
@@ -132,8 +132,8 @@ class PullProcessor:
         """Answer a pull that was held, with whatever there is."""
         try:
             outcome = self._pull(request, False)
-        except ResponseError as error:
-            outcome = Reply(error.code, remark=error.remark)
+        except (RocketMQError, OSError) as error:
+            outcome = refusal_of(error)
         if isinstance(outcome, Deferred):
             outcome.addCallbacks(
                 self._answer_later, self._answer_failed, (request,), errbackArgs=(request,)

@@ -365,6 +365,8 @@ class SendProcessor:
         config = self._config
         if not config.broker_fast_failure_enable:
             return
+        # Newer than now: the clock was set back since, and nobody has waited that long.
+        self._newest_ms = min(self._newest_ms, self._now_ms())
         waited_ms = self._newest_ms - request.arrived_ms
         if waited_ms >= config.wait_time_mills_in_send_queue:
             raise busy("TIMEOUT_CLEAN_QUEUE", waited_ms, len(self._waiting))
