@@ -8,7 +8,15 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from pops import COMES_AGAIN_S, INVISIBLE_MS, PopConsumer, Popped, make_topic, pass_time
+from pops import (
+    COMES_AGAIN_S,
+    INVISIBLE_MS,
+    PopConsumer,
+    Popped,
+    make_topic,
+    pass_time,
+    service,
+)
 from small_broker import SmallBroker
 from transactions import killed
 from twisted.internet.task import Clock
@@ -634,3 +642,26 @@ def test_any_order_of_pops_acknowledgements_and_restarts(seed: int, merge: bool)
             got.add(message.body)
     assert got | done == sent
     broker.stop()
+
+
+def test_check_points_that_wait_are_bounded(broker: SmallBroker, consumer: PopConsumer) -> None:
+    service(broker).points.max_waiting = 1
+    queues = broker.config.revive_queue_num
+    send(consumer, queues + 3)
+    popped = [consumer.pop(max_msg_nums=1) for _ in range(queues)]
+    assert [found.bodies for found in popped] == [[b"%d" % number] for number in range(queues)]
+    assert consumer.pop(max_msg_nums=1).code == ResponseCode.POLLING_TIMEOUT
+    first = popped[1]
+    receipt = first.receipt(first.messages[0])
+    parts = receipt.split(" ")
+    fields = {
+        "consumerGroup": "G", "topic": "TopicA", "queueId": parts[6], "extraInfo": receipt,
+        "offset": parts[7], "invisibleTime": "10000",
+    }  # fmt: skip
+    answer = consumer.peer.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext_fields=fields)
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert answer.remark == "too many messages of revive queue 1 are out"
+    assert consumer.ack(first, first.messages[0]).code == 0
+    assert consumer.pop(max_msg_nums=1).bodies == [b"%d" % queues]
+    pass_time(broker, COMES_AGAIN_S)
+    assert consumer.pop(max_msg_nums=1).code == 0

@@ -201,6 +201,11 @@ class AckProcessor:
         invisible_ms = invisible_ms_of(header.invisible_time)
         if receipt.is_ordered:
             return self._change_ordered(key, header.offset, receipt, invisible_ms)
+        if parts.points.is_full(receipt.revive_queue):
+            raise ResponseError(
+                ResponseCode.SYSTEM_BUSY,
+                f"too many messages of revive queue {receipt.revive_queue} are out",
+            )
         # Never the old pop's own time: the two check points would be taken for one, and the message be lost.
         pop_time_ms = max(parts.now_ms(), receipt.pop_time_ms + 1)
         point = check_point(

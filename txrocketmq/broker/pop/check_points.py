@@ -36,6 +36,9 @@ Key = tuple[str, str, int]
 """Topic (as it was really popped), group, queue id."""
 
 SYSTEM = "POP"
+MAX_WAITING = 100_000
+"""Check points of one revive queue that may wait in memory, about 0.5 KiB each. Then nothing more is handed out through it until consumers
+acknowledge, or times are over."""
 SPARE_MS = 1500
 """A check point that is due sooner than this after `popCkStayBufferTimeOut` is not kept in memory."""
 
@@ -69,7 +72,10 @@ class Kept:
 
 
 class CheckPoints:
-    """Notes pops and acknowledgements."""
+    """Notes pops and acknowledgements.
+
+    :ivar max_waiting: see `MAX_WAITING`.
+    """
 
     _log = Logger()
 
@@ -88,6 +94,7 @@ class CheckPoints:
         self._log_records = log
         self._queues = queues
         self._now_ms = now_ms
+        self.max_waiting = MAX_WAITING
         self._kept: dict[str, Kept] = {}
         self._steps: dict[Key, deque[Step]] = {}
         self._is_stopped = False
@@ -101,6 +108,10 @@ class CheckPoints:
     def queue_count(self) -> int:
         """How many revive queues there are."""
         return len(self._queues)
+
+    def is_full(self, revive_queue: int) -> bool:
+        """Whether so many check points of a revive queue wait that no more are taken."""
+        return self._queues[revive_queue].waiting_count >= self.max_waiting
 
     def latest(self, key: Key) -> int:
         """The offset behind the newest pop of a queue that is not settled; -1 when all are."""
@@ -121,6 +132,8 @@ class CheckPoints:
         key = merge_key(point, self._config.broker_name)
         if key in self._kept or self._queues[revive_queue].knows(key):
             # The same offset was popped in the same millisecond, before an operator moved the group back.
+            return False
+        if self.is_full(revive_queue):
             return False
         step = Step(next_offset, False)
         if self._may_keep(point):
