@@ -391,7 +391,8 @@ def page(text: str, minutes: float, commit: str, faults: int) -> str:
 killed every 12 to 18 seconds, the broker is restarted once a minute, after SIGTERM and after SIGKILL by turns. Each acknowledged message must be consumed, or
 be a dead letter; nothing may be early, come to who did not ask for it, or come after its rollback; an ordered queue's messages come in order; and
 nothing comes twice except within {WINDOW_S:g} s of an event. What a killed member had popped comes again when its invisible time ({POP_INVISIBLE_MS / 1000:g} s) is over, and
-what was tried again because of an event after the delay of its retry; the {WINDOW_S:g} s count from there. A message "sent again" is stored twice: its producer had no
+what was tried again because of an event after the delay of its retry. "Queues moved" is told by a
+member whose share of the queues changes, which may be some time after what caused it. The {WINDOW_S:g} s count from there. A message "sent again" is stored twice: its producer had no
 answer during an event, and sent it once more.
 
 {text}
