@@ -134,7 +134,9 @@ def ask(
     """Ask a server on a link of its own. OSError when it is not there."""
     host, port = address.split(":")
     with closing(socket.create_connection((host, int(port)), ANSWER_TIMEOUT_S)) as link:
-        link.sendall(RemotingCommand.create_request(int(code), header, body=body, opaque=1).encode())
+        link.sendall(
+            RemotingCommand.create_request(int(code), header, body=body, opaque=1).encode()
+        )
         data = bytearray()
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
             part = link.recv(1 << 20)

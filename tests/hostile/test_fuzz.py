@@ -114,6 +114,8 @@ USUAL = {
     "haServerAddr": "192.0.2.1:2", "bodyCrc32": "0", "namespace": "n", "key": "k", "value": "v",
     "offset": "0", "bornTimestamp": "1", "flag": "0", "reconsumeTimes": "0", "maxNum": "32",
     "beginTimestamp": "0", "endTimestamp": "9999999999999", "cluster": "C", "confirmOffset": "0",
+    "invisibleTime": "30000", "pollTime": "0", "bornTime": "0", "initMode": "0", "exp": "*",
+    "extraInfo": "0 1700000000000 30000 0 0 broker-a 0 0", "delayLevel": "1",
 }  # fmt: skip
 
 TOPIC = TopicConfig(topic_name="TopicA", perm=6, read_queue_nums=4, write_queue_nums=4)

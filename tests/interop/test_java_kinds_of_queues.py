@@ -182,7 +182,11 @@ class Link:
 
 def batch(number: int) -> bytes:
     items = [
-        (0, b"Batches-%d" % (number * 3 + n), text(UNIQ_KEY=f"B{number}.{n}", seq=str(number * 3 + n)).encode())
+        (
+            0,
+            b"Batches-%d" % (number * 3 + n),
+            text(UNIQ_KEY=f"B{number}.{n}", seq=str(number * 3 + n)).encode(),
+        )
         for n in range(3)
     ]
     return encode_batch(items)

@@ -85,9 +85,7 @@ class ConsumerOffsets:
         table = found.offset_table or {}
         for key, offset in (found.lmq_offset_table or {}).items():
             table[key] = {LMQ_QUEUE_ID: offset}
-        return ConsumerOffsetSerializeWrapper(
-            offset_table=table, data_version=found.data_version
-        )
+        return ConsumerOffsetSerializeWrapper(offset_table=table, data_version=found.data_version)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
         """Note where a group stands; going back is allowed (an operator's reset) and logged.

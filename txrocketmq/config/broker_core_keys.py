@@ -291,9 +291,7 @@ class BrokerCoreKeys:
     forward_timeout: int = int64(
         3000, "Milliseconds that a request forwarded to another broker may take."
     )
-    store_reply_message_enable: bool = flag(
-        True, "Store reply messages, handed over or not."
-    )
+    store_reply_message_enable: bool = flag(True, "Store reply messages, handed over or not.")
     consumer_offset_update_version_step: int = int64(
         500, "Offset changes after which the offset table's version goes up."
     )
