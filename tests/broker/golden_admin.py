@@ -29,10 +29,12 @@ ADMINISTRATION = {op.code for op in OPERATIONS if op.lane.name in ("ADMIN", "QUE
 OF_4_9 = ("adm49", "c49", "c54-s49")
 UNKNOWN = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 ERA_S = 1_795_970_000
-#: Compared in test_golden_conversations.py, test_replication.py and test_timer_golden.py.
+#: Compared in test_golden_conversations.py, test_replication.py, test_controller_mode.py and test_timer_golden.py.
 ELSEWHERE = {
     "EXCHANGE_BROKER_HA_INFO",
     "NOTIFY_MIN_BROKER_ID_CHANGE",
+    "GET_BROKER_EPOCH_CACHE",
+    "NOTIFY_BROKER_ROLE_CHANGED",
     "GET_TIMER_CHECK_POINT",
     "GET_TIMER_METRICS",
     "SWITCH_TIMER_ENGINE",

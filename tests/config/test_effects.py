@@ -18,8 +18,9 @@ from txrocketmq.config.schema import (
 
 SECTIONS = (BrokerConfig, MessageStoreConfig, NamesrvConfig, NettyClientConfig, NettyServerConfig)
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "txrocketmq"
-#: They declare keys, or only show what others have.
+#: They declare keys, only show what others have, or have a configuration of their own.
 NO_READERS = (
+    re.compile(r"client/.*"),
     re.compile(r"config/(keys|schema|reference|\w+_keys)\.py"),
     re.compile("broker/runtime_info.py"),
 )
