@@ -18,6 +18,7 @@ from txrocketmq.remoting.connection import Permits
 from txrocketmq.remoting.dispatch import Dispatcher, RequestHook
 from txrocketmq.remoting.limits import RemotingLimits
 from txrocketmq.remoting.sweep import Sweeper
+from txrocketmq.remoting.together import Together
 
 if TYPE_CHECKING:
     from txrocketmq.remoting.protocol import RemotingProtocol
@@ -30,6 +31,7 @@ class ConnectionGroup:
 
     :param shared_permits: one bound on our requests for all connections (a client), or one for each (a server).
     :param room: how many connections this group and others together may have.
+    :ivar together: answers what many wait for.
     :ivar input: what unfinished frames of all connections take.
     :ivar output: what peers leave unread.
     :ivar accepted: connections ever.
@@ -48,6 +50,7 @@ class ConnectionGroup:
         hooks: Sequence[RequestHook] = (),
         shared_permits: bool = False,
         room: Room | None = None,
+        together: Together | None = None,
     ) -> None:
         self.dispatcher = dispatcher
         self.clock = clock
@@ -63,6 +66,7 @@ class ConnectionGroup:
         self.protocol_errors = 0
         self.idle_closed = 0
         self._permits = Permits(limits.max_requests) if shared_permits else None
+        self.together = together or Together()
         self._room = room or Room(limits.max_connections)
         self._when_empty: list[Deferred[None]] = []
 

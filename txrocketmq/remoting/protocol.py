@@ -32,6 +32,7 @@ from txrocketmq.remoting.connection import PendingRequests
 from txrocketmq.remoting.dispatch import ONEWAY_BIT, Dispatcher, Reply, Request
 from txrocketmq.remoting.group import ConnectionGroup
 from txrocketmq.remoting.limits import RemotingLimits
+from txrocketmq.remoting.together import Together
 from txrocketmq.remoting.transport import (
     Outlet,
     format_address,
@@ -165,13 +166,27 @@ class RemotingProtocol(Protocol):
     # ----------------------------------------------------------------- what the dispatcher needs
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
-        """Write bytes: with the others of the turn, or at once when there is none."""
+        """Write bytes: with the others of the turn, or of what is answered together, or at once when there is none."""
         turn = self._turn
         if turn is not None:
             turn.extend(parts)
         elif self.is_open:
+            if self._group.together.takes(self):
+                self._turn = list(parts)
+                return
             self._stirred = True
             self._write(b"".join(parts))
+
+    def end_turn(self) -> None:
+        """See `together.TurnTaker`: write what was gathered while many were answered."""
+        turn, self._turn = self._turn, None
+        if not turn:
+            return
+        if self.is_open or self._closing_at is not None:
+            self._stirred = True
+            self._write(b"".join(turn))
+        if self._closing_at is not None:
+            self._lose()
 
     def answer(self, request: Request[Any], reply: Reply) -> None:
         """Answer a request that was held; nothing when the connection is gone."""
@@ -337,7 +352,7 @@ class RemotingProtocol(Protocol):
 
     def _serve(self, frames: Iterable[bytes]) -> None:
         """One turn: dispatch frames, then write everything that came of it."""
-        turn: list[bytes] = []
+        turn: list[bytes] = [] if self._turn is None else self._turn
         self._turn = turn
         self.has_heard = True
         broken: ProtocolError | None = None
@@ -491,6 +506,7 @@ class RemotingServerFactory(_ServerFactory):
     """Makes the connections of a listening port (or of two, when given to both).
 
     :param room: how many connections this port and others together may have.
+    :param together: answers what many wait for.
     :ivar group: the connections and their counters.
     """
 
@@ -503,9 +519,10 @@ class RemotingServerFactory(_ServerFactory):
         listener: IConnectionListener | None = None,
         limits: RemotingLimits | None = None,
         room: Room | None = None,
+        together: Together | None = None,
     ) -> None:
         self.group = ConnectionGroup(
-            dispatcher, clock, listener, limits or RemotingLimits(), room=room
+            dispatcher, clock, listener, limits or RemotingLimits(), room=room, together=together
         )
         self._full_logged = False
 

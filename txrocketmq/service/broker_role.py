@@ -34,6 +34,7 @@ from txrocketmq.remoting.client import RemotingClient
 from txrocketmq.remoting.dispatch import Dispatcher
 from txrocketmq.remoting.limits import RemotingLimits
 from txrocketmq.remoting.protocol import RemotingServerFactory
+from txrocketmq.remoting.together import Together
 from txrocketmq.service.addresses import advertised_host
 from txrocketmq.service.pools import BlockingPool
 from txrocketmq.service.ports import ClaimedPort, claim_port
@@ -107,8 +108,11 @@ class BrokerRole:
         )
         self._dispatchers = (dispatcher, dispatcher.for_vip())
         limits = RemotingLimits.for_server(self._network)
+        together = self._store.flusher.answer_together = Together()
         self._factories = [
-            RemotingServerFactory(served, reactor, self._core.connection_listener, limits, room)
+            RemotingServerFactory(
+                served, reactor, self._core.connection_listener, limits, room, together
+            )
             for served in self._dispatchers
         ]
 

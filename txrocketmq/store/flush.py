@@ -12,9 +12,12 @@ So the first such error makes the log read-only until restart, and all waiters a
 from __future__ import annotations
 
 import errno
-import heapq
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -45,20 +48,12 @@ class FlushConfig(Protocol):
     flush_commit_log_thorough_interval: int
 
 
-class _Waiter:
-    """One entry of the heap: ordered by offset, then by age."""
+class _Waiter(NamedTuple):
+    """One who waits for an offset."""
 
-    __slots__ = ("deadline", "deferred", "number", "offset")
-
-    def __init__(self, offset: int, number: int, deadline: float, deferred: Deferred[bool]) -> None:
-        self.offset = offset
-        self.number = number
-        self.deadline = deadline
-        #: None once it was answered by its deadline.
-        self.deferred: Deferred[bool] | None = deferred
-
-    def __lt__(self, other: _Waiter) -> bool:
-        return (self.offset, self.number) < (other.offset, other.number)
+    offset: int
+    deadline: float
+    deferred: Deferred[bool]
 
 
 @implementer(ICommitWaiter)
@@ -71,14 +66,14 @@ class GroupCommit:
     def __init__(self, clock: IReactorTime, safe_offset: int = 0) -> None:
         self.safe_offset = safe_offset
         self._clock = clock
-        self._waiters: list[_Waiter] = []
-        self._number = 0
+        #: By offset, the oldest of equal ones first; nearly always that is the order in which they come.
+        self._waiters: deque[_Waiter] = deque()
         self._failed = False
         self._sweep: IDelayedCall | None = None
         self._sweep_at = 0.0
 
     def __len__(self) -> int:
-        return sum(waiter.deferred is not None for waiter in self._waiters)
+        return len(self._waiters)
 
     def wait_for(self, offset: int, timeout_ms: int) -> Deferred[bool]:
         """See `ICommitWaiter`. False at once when it failed for good or too many wait."""
@@ -88,8 +83,11 @@ class GroupCommit:
             return succeed(False)
         deferred: Deferred[bool] = Deferred()
         deadline = self._clock.seconds() + timeout_ms / 1000
-        self._number += 1
-        heapq.heappush(self._waiters, _Waiter(offset, self._number, deadline, deferred))
+        waiters, waiter = self._waiters, _Waiter(offset, deadline, deferred)
+        if not waiters or offset >= waiters[-1].offset:
+            waiters.append(waiter)
+        else:
+            insort(waiters, waiter, key=attrgetter("offset"))
         if self._sweep is None or deadline < self._sweep_at:
             self._sweep_again(deadline)
         return deferred
@@ -98,11 +96,8 @@ class GroupCommit:
         """Everything below ``offset`` is safe now; a smaller one than before changes nothing."""
         if offset > self.safe_offset:
             self.safe_offset = offset
-        waiters = self._waiters
-        while waiters and waiters[0].offset <= self.safe_offset:
-            deferred = heapq.heappop(waiters).deferred
-            if deferred is not None:
-                deferred.callback(True)
+        while self._waiters and self._waiters[0].offset <= self.safe_offset:
+            self._waiters.popleft().deferred.callback(True)
 
     def fail(self) -> None:
         """Nothing more will be safe: all waiters get False, and all later ones."""
@@ -111,10 +106,8 @@ class GroupCommit:
 
     def give_up(self) -> None:
         """Answer all present waiters with False."""
-        waiters, self._waiters = self._waiters, []
-        for waiter in sorted(waiters):
-            if waiter.deferred is not None:
-                waiter.deferred.callback(False)
+        waiters, self._waiters = self._waiters, deque()
+        _refuse(waiters)
 
     def close(self) -> None:
         """Answer whoever still waits, and stop the clock."""
@@ -134,15 +127,16 @@ class GroupCommit:
     def _expire(self) -> None:
         self._sweep = None
         now = self._clock.seconds()
-        expired = sorted(waiter for waiter in self._waiters if waiter.deadline <= now)
-        self._waiters = [waiter for waiter in self._waiters if waiter.deadline > now]
-        heapq.heapify(self._waiters)
+        expired = [waiter for waiter in self._waiters if waiter.deadline <= now]
+        self._waiters = deque(waiter for waiter in self._waiters if waiter.deadline > now)
         if self._waiters:
             self._sweep_again(min(waiter.deadline for waiter in self._waiters))
-        for waiter in expired:
-            deferred, waiter.deferred = waiter.deferred, None
-            if deferred is not None:
-                deferred.callback(False)
+        _refuse(expired)
+
+
+def _refuse(waiters: Iterable[_Waiter]) -> None:
+    for waiter in waiters:
+        waiter.deferred.callback(False)
 
 
 class LogFlusher:
@@ -151,6 +145,7 @@ class LogFlusher:
     :ivar flushed_timestamp_ms: store time of the newest record that is known to be on the device, for the checkpoint.
     :ivar sync_count: syncs done.
     :ivar on_lost: called in the pool, with the flushed offset, when a sync failed so that what was written may be lost.
+    :ivar answer_together: runs what answers all who waited for a sync, so that their answers may leave together.
     :ivar on_progress: called with the flushed offset after each sync, before those who wait are answered.
     """
 
@@ -165,6 +160,7 @@ class LogFlusher:
         self.sync_count = 0
         self.on_progress: Callable[[int], None] | None = None
         self.on_lost: Callable[[int], None] | None = None
+        self.answer_together: Callable[[Callable[[], None]], object] = at_once
         self._log = commit_log
         self._pool = pool
         self._clock = clock
@@ -275,6 +271,9 @@ class LogFlusher:
             self.flushed_timestamp_ms = timestamp_ms
         # First the device gets its next work: answering those who waited for this takes as long as a sync.
         self._go_on()
+        self.answer_together(partial(self._tell, target))
+
+    def _tell(self, target: int) -> None:
         if self.on_progress is not None:
             self.on_progress(target)
         self._group.advance(target)
@@ -332,6 +331,11 @@ def _sync_spans(
         if on_lost is not None and _is_lost(error):
             on_lost(flushed_offset)
         raise
+
+
+def at_once(work: Callable[[], None]) -> None:
+    """Do the work."""
+    work()
 
 
 def _is_lost(error: OSError) -> bool:
