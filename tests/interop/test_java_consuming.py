@@ -12,7 +12,12 @@ from interop.harness import checks
 from interop.harness.cell import Cell
 from interop.harness.clients import PATIENCE_MS, LitePull, Producer, PushConsumer, Row
 
-pytestmark = pytest.mark.java
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.short_columns(
+        "ours/5.4.0-json", "ours/4.9.7-rocketmq", "official-5.4.0/5.4.0-json"
+    ),
+]
 
 SIZE = 200
 QUEUES = 4

@@ -13,7 +13,12 @@ from interop.harness.cluster import make_cluster
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
 
-pytestmark = pytest.mark.java
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.short_columns(
+        "ours/5.4.0-json", "ours/4.9.7-rocketmq", "official-5.4.0/5.4.0-json"
+    ),
+]
 
 SIZE = 160
 #: Clients look for routes and report themselves every 2 s instead of 30 s, so that a test need not wait that long.
