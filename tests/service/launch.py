@@ -84,6 +84,11 @@ def command_line(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "txrocketmq.cli.main", *arguments]
 
 
+def _heed_interrupts() -> None:
+    """Shells that run the tests in the background let their children ignore SIGINT, and it is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Process:
     """A process whose output is read until it says something; killed at the end of the test whatever happens."""
 
@@ -97,6 +102,7 @@ class Process:
             env=environment(**extra),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            preexec_fn=_heed_interrupts,
         )
 
     def wait_for(self, pattern: str) -> re.Match[str]:
