@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,14 @@ def test_faults_and_a_broker_that_comes_back(mq: LoopbackRocketMQ) -> None:
     mq.restart_broker()
     assert send(mq, "three").returncode == 0
     assert sorted(mq.bodies("Orders")) == [b"three", b"two"]
+
+
+def test_a_process_with_many_descriptors_is_no_hindrance() -> None:
+    with open(os.devnull, "rb") as null, ExitStack() as many:
+        for _ in range(1100):
+            many.callback(os.close, os.dup(null.fileno()))
+        with LoopbackRocketMQ() as mq:
+            assert mq.cut_connections() == 0
 
 
 def test_it_leaves_no_thread_and_no_port() -> None:
