@@ -8,10 +8,9 @@ try; one whose time is over is not touched any more: somebody else gets it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -24,6 +23,7 @@ from txrocketmq.client.consumer.pulling import (
     FLOW_CONTROL_S,
     PAUSED_S,
 )
+from txrocketmq.client.consumer.queue_loop import QueueLoop
 from txrocketmq.client.receipts import NORMAL_TOPIC, RETRY_TOPIC_V2
 from txrocketmq.client.results import PopResult, PopStatus
 from txrocketmq.codec.headers import (
@@ -240,7 +240,7 @@ class PoppedOutcomes:
         return POP_DELAYS_S[min(delay_level, len(POP_DELAYS_S) - 1)]
 
 
-class QueuePopper:
+class QueuePopper(QueueLoop):
     """Pops from one queue until it is stopped."""
 
     def __init__(
@@ -252,48 +252,16 @@ class QueuePopper:
         held: PopProcessQueue,
         deliver: PopDeliver,
     ) -> None:
+        super().__init__(parts.clock)
         self._parts = parts
-        self._clock = parts.clock
         self._settings = parts.settings
         self._brokers = brokers
         self._outcomes = outcomes
         self.queue = queue
         self.held = held
         self._deliver = deliver
-        self._timer: IDelayedCall | None = None
-        self._waiting: Deferred[Any] | None = None
-        self._stopped = False
-        self.paused = False
 
-    def start(self) -> None:
-        """Pop."""
-        self._pop()
-
-    def stop(self) -> None:
-        """Pop no more. What a pop that is under way brings comes again later."""
-        self._stopped = True
-        timer, self._timer = self._timer, None
-        if timer is not None and timer.active():
-            timer.cancel()
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            waiting.cancel()
-
-    def pause(self) -> None:
-        """Pop nothing until `resume`."""
-        self.paused = True
-
-    def resume(self) -> None:
-        """Go on at once."""
-        self.paused = False
-        if self._timer is not None and self._timer.active():
-            self._timer.reset(0)
-
-    def _later(self, seconds: float) -> None:
-        if not self._stopped:
-            self._timer = self._clock.callLater(seconds, self._pop)
-
-    def _pop(self) -> None:
+    def _step(self) -> None:
         self._timer = None
         if self._stopped or self.held.dropped:
             return
@@ -342,7 +310,7 @@ class QueuePopper:
         if messages and self._settings.pull_interval:
             self._later(self._settings.pull_interval / 1000)
         else:
-            self._pop()
+            self._step()
         if messages:
             self._deliver(self.queue, self.held, messages)
 

@@ -14,10 +14,8 @@ A pull is answered by the member that the answer before it suggested; when that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -25,6 +23,7 @@ from txrocketmq.client.consumer.config import UNLIMITED
 from txrocketmq.client.consumer.incoming import prepare, rename_for_application
 from txrocketmq.client.consumer.parts import Parts
 from txrocketmq.client.consumer.process_queue import ProcessQueue
+from txrocketmq.client.consumer.queue_loop import QueueLoop
 from txrocketmq.client.results import PullResult, PullStatus
 from txrocketmq.codec.headers import PullMessageRequestHeader
 from txrocketmq.errors import BrokerError, RemotingError, RocketMQError
@@ -49,14 +48,13 @@ _MIB = 1024 * 1024
 Deliver = Callable[[MessageQueue, ProcessQueue, Sequence[MessageExt]], object]
 
 
-class QueuePuller:
+class QueuePuller(QueueLoop):
     """Fetches one queue's messages until it is stopped.
 
     :param next_offset: where to begin.
     :param deliver: told of messages that were put into the process queue.
     :param share: how many queues the bounds for a topic are divided by.
     :param moved: told the offset from which to begin anew.
-    :ivar paused: nothing is fetched while it is set.
     """
 
     def __init__(
@@ -69,8 +67,8 @@ class QueuePuller:
         share: Callable[[], int],
         moved: Callable[[QueuePuller, int], object],
     ) -> None:
+        super().__init__(parts.clock)
         self._parts = parts
-        self._clock = parts.clock
         self._settings = parts.settings
         self.queue = queue
         self.held = held
@@ -79,43 +77,11 @@ class QueuePuller:
         self._share = share
         self._moved = moved
         self._broker_id = MASTER_ID
-        self._timer: IDelayedCall | None = None
-        self._waiting: Deferred[Any] | None = None
-        self._stopped = False
-        self.paused = False
         self._renames = is_retry_topic(queue.topic) or bool(parts.config.namespace)
-
-    def start(self) -> None:
-        """Fetch."""
-        self._pull()
-
-    def stop(self) -> None:
-        """Fetch no more; a pull that is under way is forgotten."""
-        self._stopped = True
-        timer, self._timer = self._timer, None
-        if timer is not None and timer.active():
-            timer.cancel()
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            waiting.cancel()
-
-    def pause(self) -> None:
-        """Fetch nothing until `resume`."""
-        self.paused = True
-
-    def resume(self) -> None:
-        """Go on at once."""
-        self.paused = False
-        if self._timer is not None and self._timer.active():
-            self._timer.reset(0)
-
-    def _later(self, seconds: float) -> None:
-        if not self._stopped:
-            self._timer = self._clock.callLater(seconds, self._pull)
 
     # ------------------------------------------------------------------ asking
 
-    def _pull(self) -> None:
+    def _step(self) -> None:
         self._timer = None
         held = self.held
         if self._stopped or held.dropped:
@@ -215,7 +181,7 @@ class QueuePuller:
             self._advance(result.next_begin_offset)
             if not self.held.count and self.next_offset >= 0:
                 self._parts.offsets.update(self.queue, self.next_offset, True)
-            self._pull()
+            self._step()
 
     def _advance(self, offset: int) -> None:
         if offset < self.next_offset:
@@ -244,7 +210,7 @@ class QueuePuller:
         if not messages:
             if not held.count:
                 parts.offsets.update(self.queue, self.next_offset, True)
-            self._pull()
+            self._step()
             return
         counts.pulled += len(messages)
         if self._renames:
@@ -259,7 +225,7 @@ class QueuePuller:
         if self._settings.pull_interval:
             self._later(self._settings.pull_interval / 1000)
         else:
-            self._pull()
+            self._step()
         self._deliver(self.queue, held, messages)
 
     def _wait_for_slave(self, result: PullResult) -> None:

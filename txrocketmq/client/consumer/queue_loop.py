@@ -1,0 +1,56 @@
+"""Work on one queue that goes on step by step, each asking a broker and then the next: how it waits, pauses and ends.
+
+Stands for what a ``PullRequest`` and a ``PopRequest`` of the official ``PullMessageService`` have in common.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+
+class QueueLoop:
+    """Steps on one queue; whoever inherits says what a step is.
+
+    :ivar paused: no step asks for anything.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._timer: IDelayedCall | None = None
+        self._waiting: Deferred[Any] | None = None
+        self._stopped = False
+        self.paused = False
+
+    def start(self) -> None:
+        """Begin."""
+        self._step()
+
+    def stop(self) -> None:
+        """No step any more; what one that is under way brings is forgotten."""
+        self._stopped = True
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.cancel()
+
+    def pause(self) -> None:
+        """Ask for nothing until `resume`."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on at once."""
+        self.paused = False
+        if self._timer is not None and self._timer.active():
+            self._timer.reset(0)
+
+    def _later(self, seconds: float) -> None:
+        if not self._stopped:
+            self._timer = self._clock.callLater(seconds, self._step)
+
+    def _step(self) -> None:
+        raise NotImplementedError
