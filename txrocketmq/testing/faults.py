@@ -167,6 +167,49 @@ class Faults:
         return None
 
 
+class FaultCalls:
+    """Faults by one call each, for whatever has `Faults`."""
+
+    faults: Faults
+
+    def drop(self, code: int | None = None, *, at: str = "", times: int | None = None) -> Fault:
+        """Requests of a code (`model.codes.RequestCode`; None: all) are lost on their way, and never answered.
+
+        :param at: a broker's name, or ``namesrv``; everywhere by default.
+        :param times: so many of them; until the fault ends by default.
+        """
+        return self.faults.drop(code, at, times)
+
+    def drop_answer(
+        self, code: int | None = None, *, at: str = "", times: int | None = None
+    ) -> Fault:
+        """Requests are served, and their answers lost; parameters as of `drop`."""
+        return self.faults.drop_answer(code, at, times)
+
+    def delay(
+        self,
+        seconds: float,
+        code: int | None = None,
+        *,
+        at: str = "",
+        times: int | None = None,
+    ) -> Fault:
+        """Requests arrive later; parameters as of `drop`."""
+        return self.faults.delay(seconds, code, at, times)
+
+    def answer_with(
+        self,
+        answer: int,
+        remark: str = "injected by a test",
+        *,
+        code: int | None = None,
+        at: str = "",
+        times: int | None = None,
+    ) -> Fault:
+        """Requests are refused with a `model.codes.ResponseCode`; other parameters as of `drop`."""
+        return self.faults.answer_with(answer, remark, code, at, times)
+
+
 class FaultyDispatcher:
     """A `remoting.dispatch.Dispatcher` in front of which requests may come to harm.
 

@@ -38,7 +38,7 @@ from txrocketmq.model.message import Message
 from txrocketmq.remoting.client import RemotingClient
 from txrocketmq.remoting.dispatch import Dispatcher
 from txrocketmq.testing.disk import MemoryDisk
-from txrocketmq.testing.faults import Fault, Faults, FaultyDispatcher
+from txrocketmq.testing.faults import FaultCalls, Faults, FaultyDispatcher
 from txrocketmq.testing.network import SOON_S, Network, Node
 from txrocketmq.testing.servers import MemoryBroker, MemoryNameServer
 from txrocketmq.testing.stored import StoredMessages
@@ -68,7 +68,7 @@ class _Server:
         return self.node is not None and self.node.is_alive
 
 
-class RocketMQ(StoredMessages):
+class RocketMQ(StoredMessages, FaultCalls):
     """A name server and brokers in memory, and a virtual clock. ``with`` or ``async with``, or `start` and `stop`.
 
     Times are in seconds of the virtual clock, unless a name says otherwise.
@@ -412,43 +412,6 @@ class RocketMQ(StoredMessages):
         return self._servers[name]
 
     # ------------------------------------------------------------------ faults
-
-    def drop(self, code: int | None = None, *, at: str = "", times: int | None = None) -> Fault:
-        """Requests of a code (`model.codes.RequestCode`; None: all) are lost on their way, and never answered.
-
-        :param at: a broker's name, or ``namesrv``; everywhere by default.
-        :param times: so many of them; until the fault ends by default.
-        """
-        return self.faults.drop(code, at, times)
-
-    def drop_answer(
-        self, code: int | None = None, *, at: str = "", times: int | None = None
-    ) -> Fault:
-        """Requests are served, and their answers lost; parameters as of `drop`."""
-        return self.faults.drop_answer(code, at, times)
-
-    def delay(
-        self,
-        seconds: float,
-        code: int | None = None,
-        *,
-        at: str = "",
-        times: int | None = None,
-    ) -> Fault:
-        """Requests arrive later; parameters as of `drop`."""
-        return self.faults.delay(seconds, code, at, times)
-
-    def answer_with(
-        self,
-        answer: int,
-        remark: str = "injected by a test",
-        *,
-        code: int | None = None,
-        at: str = "",
-        times: int | None = None,
-    ) -> Fault:
-        """Requests are refused with a `model.codes.ResponseCode`; other parameters as of `drop`."""
-        return self.faults.answer_with(answer, remark, code, at, times)
 
     def cut_connections(self, at: str = "") -> int:
         """All connections of clients are lost at once, or those to one broker; how many there were. Clients may connect again."""

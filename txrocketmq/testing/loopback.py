@@ -25,7 +25,7 @@ from txrocketmq.remoting.dispatch import Dispatcher
 from txrocketmq.remoting.transport import DEFAULT_BACKLOG, listen
 from txrocketmq.service.ports import claim_broker_ports
 from txrocketmq.testing.disk import MemoryDisk
-from txrocketmq.testing.faults import Fault, Faults, FaultyDispatcher
+from txrocketmq.testing.faults import FaultCalls, Faults, FaultyDispatcher
 from txrocketmq.testing.servers import MemoryBroker, MemoryNameServer
 from txrocketmq.testing.stored import StoredMessages
 
@@ -116,7 +116,7 @@ class _Server:
         await self.client.stop()
 
 
-class LoopbackRocketMQ(StoredMessages):
+class LoopbackRocketMQ(StoredMessages, FaultCalls):
     """A name server and brokers on real ports, in a thread. ``with``, ``async with``, or `start` and `stop`; they block for moments only.
 
     :param brokers: how many; their names are ``broker-a``, ``broker-b`` ...
@@ -272,34 +272,6 @@ class LoopbackRocketMQ(StoredMessages):
         }
 
     # ------------------------------------------------------------------ faults
-
-    def drop(self, code: int | None = None, *, at: str = "", times: int | None = None) -> Fault:
-        """See `kit.RocketMQ.drop`."""
-        return self.faults.drop(code, at, times)
-
-    def drop_answer(
-        self, code: int | None = None, *, at: str = "", times: int | None = None
-    ) -> Fault:
-        """See `kit.RocketMQ.drop_answer`."""
-        return self.faults.drop_answer(code, at, times)
-
-    def delay(
-        self, seconds: float, code: int | None = None, *, at: str = "", times: int | None = None
-    ) -> Fault:
-        """See `kit.RocketMQ.delay`."""
-        return self.faults.delay(seconds, code, at, times)
-
-    def answer_with(
-        self,
-        answer: int,
-        remark: str = "injected by a test",
-        *,
-        code: int | None = None,
-        at: str = "",
-        times: int | None = None,
-    ) -> Fault:
-        """See `kit.RocketMQ.answer_with`."""
-        return self.faults.answer_with(answer, remark, code, at, times)
 
     def cut_connections(self, at: str = "") -> int:
         """All connections to brokers, or to one, are lost at once; how many there were. Clients may connect again."""
