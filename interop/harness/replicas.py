@@ -19,6 +19,7 @@ from .jvm import JvmSlots
 
 _UNIT = Struct(">qiq")
 _START = Struct(">ii20xq")
+_MASTER_TIMER_OFFSET = Struct(">24xq")
 _BLANK = -875286124
 GROUP = "replicated"
 
@@ -43,6 +44,8 @@ class ReplicaGroup:
             "registerNameServerPeriod": "10000",
             "slaveReadEnable": "true",
             "timerWheelEnable": "false",
+            # Some 50,000 messages of tests fill several files.
+            "mappedFileSizeCommitLog": str(8 * 1024 * 1024),
             **(settings or {}),
         }
         self.master = self._broker(master, {**common, "brokerId": "0"})
@@ -212,18 +215,35 @@ def _first_difference(name: str, one: bytes, other: bytes) -> str:
 
 
 def tables(store: Path) -> dict[str, Any]:
-    """What a broker keeps besides the log, as far as slaves follow it."""
+    """What a broker keeps besides the log, as far as slaves follow it, as it is in its files.
+
+    ``timed`` is how many timed messages of each topic wait; ``timer`` how far the master's timer took what was sent (a slave copies that).
+    """
     config = store / "config"
 
     def table(name: str, key: str) -> Any:
-        path = config / f"{name}.json"
+        path = config / name
         return (loads(path.read_bytes()).get(key) if path.exists() else None) or {}
 
+    timed = table("timermetrics", "timingCount")
     return {
-        "topics": dict(_shape(table("topics", "topicConfigTable"))),
-        "groups": dict(_shape(table("subscriptionGroup", "subscriptionGroupTable"))),
-        "offsets": _numbers(table("consumerOffset", "offsetTable")),
+        "topics": dict(_shape(table("topics.json", "topicConfigTable"))),
+        "groups": dict(_shape(table("subscriptionGroup.json", "subscriptionGroupTable"))),
+        "offsets": _numbers(table("consumerOffset.json", "offsetTable")),
+        "delays": {int(k): int(v) for k, v in table("delayOffset.json", "offsetTable").items()},
+        "modes": dict(_modes(table("messageRequestMode.json", "messageRequestModeMap"))),
+        "timed": {topic: int(found["count"]) for topic, found in timed.items()},
+        "timer": _timer(config / "timercheck"),
     }
+
+
+def _timer(checkpoint: Path) -> int:
+    """The place in the timer's queue that a master has come to, at the master and as its slave has copied it."""
+    if not checkpoint.exists():
+        return 0
+    # Before it: lastReadTimeMs, lastTimerLogFlushPos, lastTimerQueueOffset.
+    (offset,) = _MASTER_TIMER_OFFSET.unpack_from(checkpoint.read_bytes())
+    return int(offset)
 
 
 def _shape(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -231,6 +251,11 @@ def _shape(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     names = ("readQueueNums", "writeQueueNums", "perm", "order", "consumeEnable", "retryMaxTimes")
     for key, value in table.items():
         yield key, {name: value[name] for name in names if name in value}
+
+
+def _modes(table: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for topic, groups in table.items():
+        yield topic, {group: (m["mode"], m["popShareQueueNum"]) for group, m in groups.items()}
 
 
 def _numbers(table: Mapping[str, Mapping[Any, Any]]) -> dict[str, dict[int, int]]:

@@ -132,8 +132,9 @@ class Network:
         for end, made in ((wire.master, server), (wire.slave, factory)):
             end.protocol = made.buildProtocol(end.getPeer())
             end.protocol.transport = end
-        wire.master.protocol.connectionMade()
         wire.slave.protocol.connectionMade()
+        # It may refuse; then the slave was connected for a moment.
+        wire.master.protocol.connectionMade()
         done: Deferred[Any] = Deferred()
         done.callback(wire.slave.protocol)
         return done

@@ -251,6 +251,26 @@ def test_a_slave_that_has_more_than_the_master_is_refused(pair: Pair) -> None:
     assert slave.log() == old.log()
 
 
+def test_a_slave_feeds_others_once_its_master_has_fed_it(pair: Pair) -> None:
+    """An old master that came back as a slave has what the new one never had: nobody may take it from there."""
+    master = pair.master()
+    old = pair.add("192.0.2.2")
+    old.put(b"nobody else has this")
+    old.stop()
+    stray = pair.slave(host="192.0.2.2", disk=old.disk)
+    master.put(b"the group's")
+    other = pair.slave(stray, host="192.0.2.3")
+    pair.settle(6)
+    assert other.log() == b""
+    stray.follow(master)
+    pair.settle(6)
+    assert other.log() == b"", "its log is another one than its master's"
+    second = pair.slave(master, host="192.0.2.4")
+    third = pair.slave(second, host="192.0.2.5")
+    pair.settle(6)
+    assert third.log() == second.log() == master.log()
+
+
 def test_another_logs_bytes_are_not_appended(pair: Pair) -> None:
     """The same, with the new master's log the longer one, and no record of it where the slave's log ends."""
     old = pair.master()

@@ -1,6 +1,7 @@
 """Masters and slaves of all makes: the slave's log is the master's, its queues and tables agree, and consumers read on from it.
 
-The matrix {4.9.7, 5.4.0, ours} x {4.9.7, 5.4.0, ours}: short runs take the five cells with ours, full runs all nine.
+The matrix {4.9.7, 5.4.0, ours} x {4.9.7, 5.4.0, ours}: short runs take five cells, each pair with ours once; full runs take all nine pairs,
+with synchronous replication and flush and with asynchronous ones.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ COUNT = int(os.environ.get("INTEROP_HA_COUNT", 50_000 if IS_FULL else 300))
 SIZE = 300
 PER_TURN = 3_000 if IS_FULL else 300
 QUICK: dict[str, Any] = {"poll_namesrv_ms": 2_000, "heartbeat_ms": 2_000}
+PATIENT: dict[str, Any] = {**QUICK, "timeout_ms": 10_000}
 SYNC = {"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH"}
 ASYNC = {"brokerRole": "ASYNC_MASTER", "flushDiskType": "ASYNC_FLUSH"}
 _NUMBERS = count(1)
@@ -48,6 +50,8 @@ CELLS = by_tier(
      (OURS, J4, "sync"), (J4, J4, "sync"), (J4, J5, "sync"), (J5, J4, "sync"), (J5, J5, "sync"),
      (J4, J4, "async"), (J4, J5, "async"), (J5, J4, "async"), (J5, J5, "async")],
 )  # fmt: skip
+WITH_TIMERS = {OURS, J5}
+"""Makes that have timed messages and request modes, and copy them."""
 
 
 @pytest.fixture(params=CELLS, ids=lambda cell: "-".join(cell))
@@ -58,6 +62,7 @@ def group(
     while clusters:
         clusters.popitem()[1].close()
     master, slave, mode = request.param
+    request.node.message_count = COUNT
     with make_group(jvm_slots, master, slave, mode) as made:
         yield made
 
@@ -66,8 +71,10 @@ def make_group(slots: JvmSlots, master: str, slave: str, mode: str) -> ReplicaGr
     settings = dict(SYNC if mode == "sync" else ASYNC)
     if master == J5:
         settings["inSyncReplicas"] = "2" if mode == "sync" else "1"
-    flush = {"flushDiskType": settings["flushDiskType"]}
-    made = ReplicaGroup(slots, master, slave, flush)
+    both = {"flushDiskType": settings["flushDiskType"]}
+    if {master, slave} <= WITH_TIMERS:
+        both["timerWheelEnable"] = "true"
+    made = ReplicaGroup(slots, master, slave, both)
     made.master.change_settings(settings)
     return made
 
@@ -93,30 +100,53 @@ class Traffic:
         self.admin = Admin(puppet, group.namesrv)
 
     def send_all_kinds(self, total: int) -> int:
-        """Single messages, batches, delayed ones and transactions; how many numbers they have."""
+        """Single messages, batches, delayed and timed ones, transactions; how many of them are due to consumers."""
         namesrv, topic = self.group.namesrv, self.topic
         self.admin.create_topic(self.group.master.broker_address, topic, 4)
         self.admin.wait_route(topic)
-        part = total // 3
-        with Producer(self.puppet, namesrv, self.consumers + "-p", **QUICK) as producer:
+        one_by_one = min(total // 4, 500)
+        parts = {"sync": one_by_one, "async": total // 2 - one_by_one, "batch": total - total // 2}
+        first = 0
+        with Producer(self.puppet, namesrv, self.consumers + "-p", **PATIENT) as producer:
             self.wait_sync(producer)
-            for mode, first in (("sync", 0), ("batch", part)):
-                report = producer.send(topic, self.seed, part, mode, first=first, size=SIZE)
-                checks.all_was_acknowledged(report, part)
-            late = producer.send(
-                topic, self.seed, 20, first=2 * part, size=SIZE, delay_levels=[1, 2]
-            )
-            checks.all_was_acknowledged(late, 20)
+            for mode, count in parts.items():
+                self.send(producer, count, mode, first=first)
+                first += count
+            self.send(producer, 20, first=first, delay_levels=[1, 2])
+            first += 20
+            if self.has_timers:
+                self.send(producer, 10, first=first, timed=["TIMER_DELIVER_MS=+3000"])
+                first += 10
+                # These are not due before everything is over: they must be counted at both.
+                self.send(producer, 5, first=first, timed=["TIMER_DELIVER_MS=+86400000"])
+                first += 5
+        not_due = set(range(first - 5, first)) if self.has_timers else set()
         outcomes = ["commit", "rollback", "unknown:commit"]
         with TransactionProducer(
             self.puppet, namesrv, self.consumers + "-t", outcomes, **QUICK
         ) as transactions:
-            transactions.send(topic, self.seed, 9, first=2 * part + 20, size=SIZE)
+            transactions.send(topic, self.seed, 9, first=first, size=SIZE)
             transactions.wait_asked(3)
         # Outcomes go by sequence number: every third is rolled back.
-        first = 2 * part + 20
-        self.due = {seq for seq in range(first + 9) if seq < first or seq % 3 != 1}
+        not_due |= {seq for seq in range(first, first + 9) if seq % 3 == 1}
+        self.next = first + 9
+        self.due = set(range(self.next)) - not_due
         return len(self.due)
+
+    @property
+    def has_timers(self) -> bool:
+        return {self.group.master.provider, self.group.slave.provider} <= WITH_TIMERS
+
+    def send(self, producer: Producer, count: int, mode: str = "sync", **args: Any) -> None:
+        """All of them are stored. A master of ours takes each at the first try; with an official one producers insist."""
+        is_ours = self.group.master.provider == OURS
+        insist_ms = 0 if is_ours else 60_000
+        report = producer.send(
+            self.topic, self.seed, count, mode, size=SIZE, insist_ms=insist_ms, **args
+        )
+        if is_ours:
+            checks.all_was_acknowledged(report, count)
+        assert len({sent.seq for sent in report.sent}) == count
 
     def consume(self, due: set[int]) -> None:
         """Everything that is due comes whole; what came before may come again."""
@@ -126,6 +156,14 @@ class Traffic:
             rows = [row for row in consumer.wait_for_all(due) if row.seq in due]
         checks.nothing_is_lost(rows, due)
         checks.bodies_are_whole(rows, self.seed, SIZE)
+
+    def set_request_mode(self) -> None:
+        """Something for the table of request modes."""
+        shown = self.admin.command(
+            "setConsumeMode", "-b", self.group.master.broker_address, "-t", self.topic,
+            "-g", self.consumers + "-mode", "-m", "POP", "-q", "3",
+        )  # fmt: skip
+        assert not shown["exception"], shown
 
     def consume_at_least(self, due: set[int]) -> None:
         """A new group gets everything that is due; what was never acknowledged may be there as well."""
@@ -170,20 +208,35 @@ def wait_caught_up(group: ReplicaGroup, timeout_s: float = 60.0) -> None:
 
 def wait_tables(group: ReplicaGroup) -> None:
     """5.4.0 slaves ask once a minute, the first time after one."""
-    wait_until(
-        lambda: _agree(tables(group.master.store), tables(group.slave.store)),
-        "the slave's tables are the master's",
-        150,
-    )
+    last: list[str] = []
+
+    def agree() -> bool:
+        last[:] = differences(tables(group.master.store), tables(group.slave.store))
+        return not last
+
+    try:
+        wait_until(agree, "the slave's tables are the master's", 150)
+    except AssertionError as late:
+        late.add_note("\n".join(last))
+        raise
 
 
-def _agree(master: dict[str, Any], slave: dict[str, Any]) -> bool:
-    return all(
-        slave[kind].get(key) == value
-        for kind in ("topics", "groups", "offsets")
+def differences(master: dict[str, Any], slave: dict[str, Any]) -> list[str]:
+    """Where what slaves copy differs, as far as it belongs to the test; the test's topic must be there."""
+    found = [
+        f"{kind} {key}: {value} at the master, {slave[kind].get(key)} at the slave"
+        for kind in ("topics", "groups", "offsets", "modes", "timed")
         for key, value in master[kind].items()
-        if key.startswith(("Ha-", "ha-group"))
-    ) and any(key.startswith("Ha-") for key in slave["topics"])
+        if key.startswith(("Ha-", "ha-group")) and slave[kind].get(key) != value
+    ]
+    found += [
+        f"{kind}: {master[kind]} at the master, {slave[kind]} at the slave"
+        for kind in ("delays", "timer")
+        if master[kind] != slave[kind]
+    ]
+    if not any(key.startswith("Ha-") for key in slave["topics"]):
+        found.append("the slave has no topic")
+    return found
 
 
 class TestMatrix:
@@ -191,6 +244,8 @@ class TestMatrix:
 
     def test_the_slave_is_the_masters_copy(self, traffic: Traffic, group: ReplicaGroup) -> None:
         traffic.send_all_kinds(COUNT)
+        if traffic.has_timers:
+            traffic.set_request_mode()
         traffic.consume(traffic.due)
         wait_caught_up(group)
         if group.slave.provider == J5 and not IS_FULL:
@@ -203,17 +258,21 @@ class TestMatrix:
             shown = traffic.admin.command("haStatus", "-b", group.master.broker_address)
             assert "#InSyncSlaveNum\t1" in shown["output"], shown
         # More that nobody has consumed, then the master dies: consumers go on with the slave.
-        later = 100
-        with Producer(traffic.puppet, group.namesrv, traffic.consumers + "-q", **QUICK) as producer:
-            producer.send(traffic.topic, traffic.seed, later, first=COUNT, size=SIZE)
+        later = set(range(traffic.next, traffic.next + 100))
+        with Producer(
+            traffic.puppet, group.namesrv, traffic.consumers + "-q", **PATIENT
+        ) as producer:
+            traffic.send(producer, len(later), first=traffic.next)
         wait_caught_up(group)
         group.master.stop_broker(signal.SIGKILL)
-        due = set(range(COUNT, COUNT + later))
-        traffic.consume(due)
+        traffic.consume(later)
+        # And one that begins with the first message gets all of it from there.
+        traffic.consume_at_least(traffic.due | later)
         group.master.start_broker()
         wait_caught_up(group)
         group.stop_both()
-        assert compare_stores(group.master.store, group.slave.store) >= len(traffic.due) + later
+        stored = len(traffic.due) + len(later)
+        assert compare_stores(group.master.store, group.slave.store) >= stored
 
 
 class TestFailover:

@@ -1,6 +1,7 @@
 """Replication as one part of a broker: the links to slaves, the link to a master, and who waits for whom.
 
-Stands for ``DefaultHAService``. Every broker takes slaves, as officially; a slave follows its master besides.
+Stands for ``DefaultHAService``. A broker takes slaves; a slave follows its master besides, and takes slaves of its own (as officially) once that has
+fed it.
 
 What a send waits for (`IReplicas`), by role and keys:
 
@@ -122,6 +123,13 @@ class HaService:
                 "slave {peer} is refused: {count} are there", peer=peer, count=len(self.links)
             )
             return None
+        if self.is_slave and not self._is_fed:
+            # An old master that came back as a slave: whoever still follows it would take what the new master never had.
+            self._log.warn(
+                "slave {peer} is refused: no master has fed this slave yet, its log may be another one",
+                peer=peer,
+            )
+            return None
         link = self._make_link(
             peer, self._store, self._config, self._clock, write, close, self._acknowledged
         )
@@ -129,6 +137,11 @@ class HaService:
         self._watch()
         self._log.info("slave {peer} connected", peer=peer)
         return link
+
+    @property
+    def _is_fed(self) -> bool:
+        link = self.follower.link
+        return link is not None and link.is_fed
 
     def _make_link(self, *args: Any) -> MasterLink:
         return MasterLink(*args)

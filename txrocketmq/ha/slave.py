@@ -41,6 +41,7 @@ class SlaveLink:
     :param write: takes bytes for the master.
     :param close: drops the connection, with a reason.
     :param hold: stops reading the connection (True) or goes on (False).
+    :ivar is_fed: the master sent something that fits: what is here is the beginning of its log.
     """
 
     _log = Logger()
@@ -71,6 +72,7 @@ class SlaveLink:
         self._held_offset: int | None = None
         self._reported = -1
         self._retry: IDelayedCall | None = None
+        self.is_fed = False
 
     def _make_frames(self) -> Any:
         return TransferReader()
@@ -114,6 +116,7 @@ class SlaveLink:
             raise StoreError(
                 f"the master sent the log from {offset} on, the slave's goes to {expected}: the two do not fit"
             )
+        self.is_fed = True
         if data:
             if self._held_offset is None:
                 self._held_offset = offset

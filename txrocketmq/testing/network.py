@@ -132,7 +132,10 @@ class Network:
     :ivar clock: moves it all.
     :ivar connects: addresses that were connected to, in order.
     :ivar sent_bytes: sizes of all that was written, frame by frame.
+    :ivar wire_class: makes the ends of connections, of what `Wire` takes.
     """
+
+    wire_class: Callable[[Network, IPv4Address, IPv4Address], Wire] = Wire
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -187,7 +190,7 @@ class Network:
         host, port = address.split(":")
         here = IPv4Address("TCP", CLIENT_HOST if node is None else node.host, self._ports)
         there = IPv4Address("TCP", host, int(port))
-        client, server = Wire(self, here, there), Wire(self, there, here)
+        client, server = self.wire_class(self, here, there), self.wire_class(self, there, here)
         client.other, server.other = server, client
         wires = self._wires.setdefault(address, [])
         wires[:] = [wire for wire in wires if wire.is_up]

@@ -15,7 +15,8 @@ from txrocketmq.broker.core import FROZEN_KEYS, BrokerCore
 from txrocketmq.config.reload import RunTimeConfiguration
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig, NamesrvConfig
 from txrocketmq.errors import ConfigError
-from txrocketmq.interfaces import IRemotingClient
+from txrocketmq.ha.follower import Dial
+from txrocketmq.interfaces import IDisk, IRemotingClient
 from txrocketmq.namesrv.server import NameServer
 from txrocketmq.remoting.dispatch import Dispatcher
 from txrocketmq.remoting.limits import RemotingLimits
@@ -80,6 +81,7 @@ class MemoryBroker:
 
     :param client: asks name servers and other brokers.
     :param port: the one that clients are told.
+    :param dial: connects to the master of a slave.
     :param settings: attributes of `config.schema.BrokerConfig` or `config.schema.MessageStoreConfig`.
     :raises ConfigError: there is no such setting.
     :ivar core: the broker's tables and services.
@@ -90,10 +92,11 @@ class MemoryBroker:
         self,
         clock: IReactorTime,
         client: IRemotingClient,
-        disk: MemoryDisk | None = None,
+        disk: IDisk | None = None,
         *,
         host: str,
         port: int = 10911,
+        dial: Dial | None = None,
         **settings: Any,
     ) -> None:
         self.disk = disk or MemoryDisk()
@@ -134,7 +137,9 @@ class MemoryBroker:
                 black_list=lambda: self.config.config_black_list,
             ),
             keep_change=lambda changes: succeed(None),
+            dial=dial,
             disk=self.disk,
+            one_slave_by_default=True,
         )
         self.dispatcher = Dispatcher(
             self.core.operations,

@@ -1,0 +1,359 @@
+"""A whole cluster from a seed: name servers, a master and its slaves on disks that fail, our producer and consumers, a network that is no better.
+
+Every process is a node of a network in memory. Each connection has a latency of its own, so what is sent over two of them changes places; hosts
+are parted from one another, and what they say then waits; connections are cut; processes are killed and come back, and one machine may lose
+its power. What an operator does by hand stands in `Operator`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict, deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionLost, TimeoutError
+
+from txrocketmq.client import ConsumeConcurrentlyStatus
+from txrocketmq.client.config import ClientConfig
+from txrocketmq.client.consumer.config import ConsumeFromWhere, PushConfig
+from txrocketmq.client.consumer.push import PushConsumer
+from txrocketmq.client.producer.config import ProducerConfig
+from txrocketmq.client.producer.producer import Producer
+from txrocketmq.client.results import SendResult, SendStatus
+from txrocketmq.codec.record import decode_records
+from txrocketmq.model.message import Message
+from txrocketmq.remoting.client import RemotingClient
+from txrocketmq.testing.network import Network, Node, Wire
+from txrocketmq.testing.servers import MemoryBroker, MemoryNameServer
+from txrocketmq.testing.simdisk import SimulatedDisk
+
+NAMES = ("192.0.2.100", "192.0.2.101")
+BROKERS = ("192.0.2.1", "192.0.2.2", "192.0.2.3")
+PRODUCER, CONSUMER = "192.0.2.200", "192.0.2.201"
+NAMESRV = ";".join(f"{host}:9876" for host in NAMES)
+PORT, HA_PORT = 10911, 10912
+GROUP, TOPIC, CONSUMERS = "broker-a", "TopicA", "Readers"
+LATENCIES_S = (0.0005, 0.0005, 0.005, 0.08, 0.7)
+DIAL_TIMEOUT_S = 3.0
+
+
+class SlowWire(Wire):
+    """One end of a connection that has its own latency. What arrives while the hosts are parted arrives when they are not any more."""
+
+    def __init__(self, network: Any, host: Any, peer: Any) -> None:
+        super().__init__(network, host, peer)
+        self._network: SeededNetwork = network
+        self._pair = frozenset((host.host, peer.host))
+        self._latency_s = network.random.choice(LATENCIES_S)
+        self._free_s = 0.0
+
+    def _arrive(self, what: Callable[[], object]) -> None:
+        """Let something reach the other end, behind all that was sent there before."""
+        now_s = self._clock.seconds()
+        latency_s = LATENCIES_S[0] if self._network.is_calm else self._latency_s
+        self._free_s = max(self._free_s, now_s + latency_s)
+        self._clock.callLater(self._free_s - now_s, self._network.arrive, self._pair, what)
+
+    def write(self, data: bytes) -> None:
+        if self.is_up:
+            self._arrive(lambda data=bytes(data): self._deliver(data))  # type: ignore[misc]
+
+    def cut(self, reason: Exception) -> None:
+        other = self.other
+        assert other is not None
+        if self.is_up:
+            self._clock.callLater(0, self._end, reason)
+            self.is_up = not self.disconnecting
+        if other.is_up:
+            self._arrive(lambda: other._end(reason))
+
+    def vanish(self) -> None:
+        other = self.other
+        if self.is_up and other is not None:
+            self.is_up, self.protocol = False, None
+            self._arrive(lambda: other._end(ConnectionLost()))
+
+
+class SeededNetwork(Network):
+    """The network of one schedule.
+
+    :ivar is_calm: nothing is slow any more.
+    """
+
+    wire_class = SlowWire
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self.random = random
+        self.is_calm = False
+        self._parted: set[frozenset[str]] = set()
+        self._held: dict[frozenset[str], deque[Callable[[], object]]] = defaultdict(deque)
+
+    def part(self, one: str, other: str) -> None:
+        """Nothing gets from one host to another, either way."""
+        self._parted.add(frozenset((one, other)))
+
+    def heal(self) -> None:
+        """All hosts hear one another again, first of all what waited."""
+        self._parted.clear()
+        held, self._held = self._held, defaultdict(deque)
+        for waiting in held.values():
+            for what in waiting:
+                self.clock.callLater(0, what)
+
+    def arrive(self, pair: frozenset[str], what: Callable[[], object]) -> None:
+        """Something comes to the end of its way."""
+        if pair in self._parted:
+            self._held[pair].append(what)
+        else:
+            what()
+
+    def connect(self, address: str, factory: Any, node: Node | None = None) -> Deferred[Any]:
+        here = PRODUCER if node is None else node.host
+        if frozenset((here, address.split(":")[0])) not in self._parted:
+            return super().connect(address, factory, node)
+        trying: Deferred[Any] = Deferred(lambda _: None)
+        self.clock.callLater(
+            DIAL_TIMEOUT_S, lambda: trying.called or trying.errback(TimeoutError())
+        )
+        return trying
+
+    def cut_one(self) -> None:
+        """Some connection is lost."""
+        up = [wire for wires in self._wires.values() for wire in wires if wire.is_up]
+        if up:
+            self.random.choice(up).cut(ConnectionLost())
+
+    def remoting(self, node: Node) -> RemotingClient:
+        """What a server asks others with."""
+        return RemotingClient(node, endpoint=self.endpoint, random=lambda: 0.5)
+
+
+class Machine:
+    """A broker's machine: its disk, and the process while there is one.
+
+    :ivar broker_id: 0 for the master.
+    """
+
+    def __init__(self, world: World, host: str, broker_id: int) -> None:
+        self._world = world
+        self.host = host
+        self.broker_id = broker_id
+        self.disk = world.new_disk()
+        self.node: Node | None = None
+        self.broker: Any = None
+
+    @property
+    def is_up(self) -> bool:
+        return self.node is not None and self.node.is_alive
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{PORT}"
+
+    def start(self) -> None:
+        network = self._world.network
+        node = self.node = network.node(self.host)
+        self.broker = MemoryBroker(
+            node,
+            network.remoting(node),
+            self.disk,
+            host=self.host,
+            dial=lambda host, port, factory: network.connect(f"{host}:{port}", factory, node),
+            broker_name=GROUP,
+            broker_id=self.broker_id,
+            broker_role="SLAVE" if self.broker_id else "SYNC_MASTER",
+            namesrv_addr=NAMESRV,
+            slave_read_enable=True,
+            **self._world.settings,
+        )
+        core = self.broker.core
+        node.listenTCP(PORT, self.broker.factory())
+        node.listenTCP(PORT - 2, self.broker.factory(self.broker.dispatcher.for_vip()))
+        node.listenTCP(HA_PORT, core.replication.ha.factory)
+        self.broker.start()
+
+    def end(self, how: str = "kill") -> None:
+        """The process is gone, with ``power`` what the machine had not on its device as well."""
+        if self.node is not None:
+            self.node.kill()
+        self.disk.end(how)
+        self.disk.restart()
+
+    def log(self) -> bytes:
+        """All bytes of the log, while the broker is up."""
+        log = self.broker.store.commit_log
+        data, offset = b"", log.min_offset
+        while piece := log.read(offset + len(data), 1 << 20):
+            data += piece
+        return data
+
+    @property
+    def log_start(self) -> int:
+        return int(self.broker.store.min_physical_offset())
+
+    @property
+    def log_end(self) -> int:
+        return int(self.broker.store.max_physical_offset())
+
+    def bodies(self) -> set[bytes]:
+        """Of all messages of the log that are the test's."""
+        log = self.broker.store.commit_log
+        found = set()
+        for offset, head in log.scan(self.log_start):
+            (record,) = decode_records(log.read(offset, head.total_size))
+            if record.topic == TOPIC:
+                found.add(record.body)
+        return found
+
+
+class World:
+    """The cluster of one schedule, with everybody there and in sync.
+
+    :ivar acknowledged: what a producer was told is stored and replicated, in order.
+    :ivar consumed: what the handlers of the group that runs all the time got.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        random.seed(seed)  # clients choose among servers by it
+        self.network = SeededNetwork(self.random)
+        self.settings: dict[str, Any] = {
+            "flush_disk_type": self.random.choice(("SYNC_FLUSH", "ASYNC_FLUSH")),
+            "ha_transfer_batch_size": self.random.choice((300, 4000, 32_768)),
+            "mapped_file_size_commit_log": self.random.choice((64, 512)) * 1024,
+            "max_message_size": 32 * 1024,
+            "slave_timeout": 3_000,
+        }
+        self.body_bytes = self.random.choice((None, 100))
+        self.names: dict[str, MemoryNameServer | None] = dict.fromkeys(NAMES)
+        for host in NAMES:
+            self.start_name_server(host)
+        self.machines = [Machine(self, host, number) for number, host in enumerate(BROKERS)]
+        for machine in self.machines:
+            machine.start()
+        self.acknowledged: list[bytes] = []
+        self.consumed: set[bytes] = set()
+        self._number = 0
+        self.master.broker.core.topics.create_by_default(TOPIC, "TBW102", 2, 0)
+        client = {"namesrv_addr": NAMESRV, "poll_name_server_interval": 5_000}
+        node = self.network.node(PRODUCER)
+        self.producer = Producer(
+            node, "Senders", ClientConfig(client_ip=PRODUCER, **client), ProducerConfig()
+        )
+        self.wait(self.producer.start())
+        self.until(self.is_in_sync, 60)
+        self.wait(self.start_consumer(CONSUMERS, self.consumed).start())
+
+    def new_disk(self) -> SimulatedDisk:
+        return SimulatedDisk(Random(self.random.random()))
+
+    @property
+    def master(self) -> Machine:
+        """Who is master, or was the last."""
+        return next(machine for machine in self.machines if machine.broker_id == 0)
+
+    @property
+    def slaves(self) -> list[Machine]:
+        return [machine for machine in self.machines if machine.broker_id]
+
+    # ------------------------------------------------------------------ name servers
+
+    def start_name_server(self, host: str) -> None:
+        node = self.network.node(host)
+        server = self.names[host] = MemoryNameServer(node)
+        node.listenTCP(9876, server.factory())
+
+    def kill_name_server(self, host: str) -> None:
+        server, self.names[host] = self.names[host], None
+        if server is not None:
+            node: Any = server.clock
+            node.kill()
+
+    def route_at(self, host: str) -> dict[int, str]:
+        """Which brokers of the group a name server knows, by id."""
+        server = self.names[host]
+        if server is None:
+            return {}
+        route = server.server.table.pick_route(TOPIC)
+        brokers = [] if route is None else route.broker_datas
+        return {number: at for broker in brokers for number, at in broker.broker_addrs.items()}
+
+    # ------------------------------------------------------------------ clients
+
+    def producer_route(self) -> dict[int, str]:
+        """Which brokers of the group the producer knows, by id."""
+        known = self.producer.instance.routes.addresses()
+        return {number: address for name, number, address in known if name == GROUP}
+
+    def start_consumer(self, group: str, seen: set[bytes]) -> PushConsumer:
+        """A member of a group that begins with the first message; it is to be started."""
+
+        def handle(messages: Any, context: Any) -> ConsumeConcurrentlyStatus:
+            seen.update(message.body for message in messages)
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+        return PushConsumer(
+            self.network.node(CONSUMER),
+            group,
+            TOPIC,
+            handle,
+            ClientConfig(
+                namesrv_addr=NAMESRV,
+                client_ip=CONSUMER,
+                instance_name=group,
+                poll_name_server_interval=5_000,
+                rebalance_interval=5_000,
+            ),
+            PushConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+        )
+
+    def send(self) -> None:
+        """One message; what becomes of it is noted when it is known."""
+        self._number += 1
+        size = self.random.randrange(1500) if self.body_bytes is None else self.body_bytes
+        body = b"%06d" % self._number + b"x" * size
+
+        def heard(result: SendResult) -> None:
+            if result.status is SendStatus.SEND_OK:
+                self.acknowledged.append(body)
+
+        self.producer.send(Message(TOPIC, body)).addCallbacks(heard, lambda failure: None)
+
+    # ------------------------------------------------------------------ time
+
+    def run(self, seconds: float) -> None:
+        """Let so much time go by, from one thing that falls due to the next."""
+        end_s = self.network.clock.seconds() + seconds
+        while (left_s := end_s - self.network.clock.seconds()) >= 0 and self.network.step(left_s):
+            pass
+
+    def until(self, condition: Callable[[], bool], limit_s: float) -> float:
+        """Let time go by until something is so; how long it took. AssertionError when it is not in time."""
+        began_s = self.network.clock.seconds()
+        while not condition():
+            taken_s = self.network.clock.seconds() - began_s
+            assert taken_s <= limit_s, f"not in {limit_s} s"
+            self.run(0.1)
+        return self.network.clock.seconds() - began_s
+
+    def wait(self, starting: Any, limit_s: float = 60.0) -> Any:
+        done: list[Any] = []
+        if not isinstance(starting, Deferred):
+            starting = Deferred.fromCoroutine(starting)
+        starting.addBoth(done.append)
+        self.until(lambda: bool(done), limit_s)
+        if hasattr(done[0], "raiseException"):
+            done[0].raiseException()
+        return done[0]
+
+    def is_in_sync(self) -> bool:
+        """Whether everybody is up and each slave has what the master has."""
+        return all(m.is_up for m in self.machines) and all(
+            slave.broker.core.replication.ha.follower.link is not None
+            and slave.log_end == self.master.log_end
+            for slave in self.slaves
+        )

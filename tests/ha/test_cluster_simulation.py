@@ -1,0 +1,200 @@
+"""Schedules from seeds of a whole cluster by hand: name servers, a synchronous master with two slaves, a producer, a consumer, and what goes wrong.
+
+In each schedule one machine may lose its power, and all processes may be killed. Checked all the way: replicas are the beginning of their master's log, and the
+offsets of consumers do not pass what is stored. In the end, when all is well again: every acknowledged message is stored and is consumed by a group
+that begins anew, all logs are the same, and the routes are the right ones within the bound that docs/cluster-by-hand.md names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+from cluster_world import (
+    BROKERS,
+    CONSUMER,
+    CONSUMERS,
+    NAMES,
+    PRODUCER,
+    TOPIC,
+    Machine,
+    World,
+)
+
+FIRST, COUNT = map(int, os.environ.get("HA_SEEDS", "0+16").split("+"))
+"""`HA_SEEDS=4711+1000` runs a thousand schedules from 4711 on, `HA_SEEDS=4711+1` that one again."""
+STEPS = 90
+ROUTES_S = 40.0
+"""A broker registers every 30 s, and is asked for again within 5 s where a name server did not answer; some for the network."""
+HOSTS = (*NAMES, *BROKERS, PRODUCER, CONSUMER)
+
+
+class Schedule:
+    """What happens in one run.
+
+    :ivar weak: the machine that may lose its power.
+    :ivar strays: machines whose log may be another one's: they were master, and somebody else is now.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed)
+        self.random = self.world.random
+        self.weak = self.random.choice(self.world.machines)
+        self.strays: list[Machine] = []
+        self.promoted = 0
+        self.refused = 0
+        self.furthest: Counter[int] = Counter()
+
+    @property
+    def loses_master(self) -> bool:
+        return self.weak is self.world.machines[0]
+
+    def step(self) -> None:
+        world, random = self.world, self.random
+        act = random.random()
+        if act < 0.4:
+            for _ in range(random.randrange(1, 6)):
+                world.send()
+        elif act < 0.46:
+            world.network.part(*random.sample(HOSTS, 2))
+        elif act < 0.54:
+            world.network.heal()
+        elif act < 0.6:
+            world.network.cut_one()
+        elif act < 0.66:
+            self.end_a_broker()
+        elif act < 0.72:
+            self.start_brokers()
+        elif act < 0.75:
+            world.kill_name_server(random.choice(NAMES))
+        elif act < 0.8:
+            self.start_name_servers()
+        elif act < 0.83:
+            random.choice(world.machines).disk.write_back()
+        world.run(random.choice((0.0, 0.001, 0.02, 0.5, 3.0)))
+        self.check()
+
+    # ------------------------------------------------------------------ failures
+
+    def end_a_broker(self) -> None:
+        machine = self.random.choice(self.world.machines)
+        if not machine.is_up or machine in self.strays:
+            return
+        if machine is self.weak and self.random.random() < 0.5:
+            machine.end("power")
+            if machine is self.world.master:
+                self.promote()
+        else:
+            machine.end("kill")
+
+    def start_brokers(self) -> None:
+        for machine in self.world.machines:
+            if not machine.is_up and machine not in self.strays:
+                machine.start()
+
+    def start_name_servers(self) -> None:
+        for host, server in self.world.names.items():
+            if server is None:
+                self.world.start_name_server(host)
+
+    # ------------------------------------------------------------------ what operators do
+
+    def promote(self) -> None:
+        """The master's machine is lost: the slave that has most goes on as the master."""
+        old = self.world.master
+        slaves = self.world.slaves
+        for slave in slaves:
+            if not slave.is_up:
+                slave.start()
+        best = max(slaves, key=lambda slave: slave.log_end)
+        best.end("kill")
+        old.broker_id, best.broker_id = best.broker_id, 0
+        best.start()
+        self.promoted += 1
+        self.strays.append(old)
+        self.check()
+        self.nothing_is_lost()
+
+    def bring_back(self, machine: Machine) -> None:
+        """An old master becomes a slave: with its log where that is the beginning of the new one's, else empty."""
+        machine.start()
+        before = machine.log()
+        fits = self.world.master.log().startswith(before)
+        self.world.run(20)
+        if not fits:
+            assert machine.log() == before, "a log of another master's was gone on with"
+            self.refused += 1
+            machine.end("kill")
+            machine.disk = self.world.new_disk()
+            machine.start()
+        self.strays.remove(machine)
+
+    # ------------------------------------------------------------------ checks
+
+    def check(self) -> None:
+        world = self.world
+        if not world.master.is_up:
+            return
+        whole = world.master.log()
+        for slave in world.slaves:
+            if slave.is_up and slave not in self.strays:
+                assert whole[slave.log_start :].startswith(slave.log()), slave.host
+        self.offsets_are_stored()
+
+    def offsets_are_stored(self) -> None:
+        """Nobody stands behind what was stored. Who read at a lost master what nobody else had stays ahead until the queue is as long again."""
+        broker = self.world.master.broker
+        for queue, offset in broker.core.offsets.queues_of(CONSUMERS, TOPIC).items():
+            end = broker.store.max_offset(TOPIC, queue)
+            self.furthest[queue] = max(self.furthest[queue], end)
+            assert offset <= (self.furthest[queue] if self.promoted else end), (queue, offset)
+
+    def nothing_is_lost(self) -> None:
+        stored = self.world.master.bodies()
+        lost = [body[:6] for body in self.world.acknowledged if body not in stored]
+        assert lost == []
+
+    def end(self) -> None:
+        """All is well at last."""
+        world = self.world
+        world.network.heal()
+        world.network.is_calm = True
+        self.start_name_servers()
+        self.start_brokers()
+        if not world.master.is_up:
+            world.master.start()
+        right = {m.broker_id: m.address for m in world.machines if m not in self.strays}
+        world.until(lambda: all(world.route_at(host) == right for host in NAMES), ROUTES_S)
+        for machine in list(self.strays):
+            self.bring_back(machine)
+        world.until(world.is_in_sync, 60)
+        self.check()
+        self.nothing_is_lost()
+        whole = world.master.log()
+        for slave in world.slaves:
+            assert slave.log() == whole[slave.log_start :]
+        right = {m.broker_id: m.address for m in world.machines}
+        world.until(lambda: all(world.route_at(host) == right for host in NAMES), ROUTES_S)
+        world.until(lambda: world.producer_route() == right, 10)
+        before = len(world.acknowledged)
+        world.send()
+        world.until(lambda: len(world.acknowledged) > before, 10)
+        self.everything_is_consumed()
+
+    def everything_is_consumed(self) -> None:
+        world, seen = self.world, set[bytes]()
+        acknowledged = set(world.acknowledged)
+        world.wait(world.start_consumer("Newcomers", seen).start())
+        world.until(lambda: acknowledged <= seen, 60)
+        if not self.promoted:
+            # Who read from the old master what nobody else had is ahead of the new one.
+            world.until(lambda: acknowledged <= world.consumed, 60)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_what_was_acknowledged_is_never_lost_with_one_failure(seed: int) -> None:
+    schedule = Schedule(seed)
+    for _ in range(STEPS):
+        schedule.step()
+    schedule.end()
