@@ -208,7 +208,7 @@ class Consumers:
 
     def drop_connection(self, connection: IConnection) -> None:
         """A link is gone: its memberships end at once, the others divide its queues."""
-        for name in tuple(self._by_connection.get(connection, ())):
+        for name in sorted(self._by_connection.get(connection, ())):
             group = self._groups[name]
             self._remove(group, connection)
             self._tell(group)
@@ -347,7 +347,7 @@ class Producers:
 
     def drop_connection(self, connection: IConnection) -> None:
         """A link is gone: its memberships end."""
-        for group in tuple(self._by_connection.get(connection, ())):
+        for group in sorted(self._by_connection.get(connection, ())):
             self.unregister(group, connection)
 
     def expire(self, expired_ms: int = CHANNEL_EXPIRED_MS) -> None:

@@ -386,6 +386,11 @@ class ClientInstance(Service):
             if group is None or group == name:
                 consumer.rebalance.run_now()
 
+    def rebalanced(self, group: str) -> Deferred[None]:
+        """Have a consumer group divide its queues now; fires when it has, as far as it could."""
+        consumer = self._consumers.get(group)
+        return succeed(None) if consumer is None else consumer.rebalance.when_run()
+
     def poll_routes(self) -> Deferred[None]:
         """Look up the routes of all topics in use; fires when all are done. Never fails."""
         topics: dict[str, None] = {}
@@ -439,7 +444,7 @@ class ClientInstance(Service):
         if fresh and self.running and self._told:
             # Brokers that were not there at the last heartbeat need not wait for the next one.
             self._told |= fresh
-            self.heartbeats.send_all(fresh)
+            self.heartbeats.send_all(sorted(fresh))
 
     # ----------------------------------------------------------------- sharing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -35,6 +35,7 @@ class Periodic:
         self._running = False
         self._again = False
         self._started = False
+        self._waiting: list[Deferred[None]] = []
 
     def start(self) -> None:
         """Begin; nothing when it runs already."""
@@ -49,6 +50,9 @@ class Periodic:
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            waiter.callback(None)
 
     def run_now(self) -> None:
         """Do the work now, or once more right after what is being done."""
@@ -59,6 +63,15 @@ class Periodic:
         else:
             self._run()
 
+    def when_run(self) -> Deferred[None]:
+        """`run_now`, and fire when that work is done, however it ended; at once when the work has ended for good."""
+        if not self._started:
+            return succeed(None)
+        done: Deferred[None] = Deferred()
+        self._waiting.append(done)
+        self.run_now()
+        return done
+
     def _due(self) -> None:
         self._call = self._clock.callLater(self._interval_s, self._due)
         if not self._running:
@@ -66,20 +79,23 @@ class Periodic:
 
     def _run(self) -> None:
         self._running = True
+        waiting, self._waiting = self._waiting, []
         try:
             outcome = self._work()
         except Exception:
-            self._done(Failure())  # type: ignore[no-untyped-call]
+            self._done(Failure(), waiting)  # type: ignore[no-untyped-call]
             return
         if outcome is None:
-            self._done(None)
+            self._done(None, waiting)
         else:
-            outcome.addBoth(self._done)
+            outcome.addBoth(self._done, waiting)
 
-    def _done(self, outcome: object) -> None:
+    def _done(self, outcome: object, waiting: list[Deferred[None]]) -> None:
         self._running = False
         if isinstance(outcome, Failure):
             log.failure("{name} failed", outcome, name=self._name)
+        for waiter in waiting:
+            waiter.callback(None)
         if self._again:
             self._again = False
             self._run()

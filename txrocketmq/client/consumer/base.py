@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import attrs
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.defer import Deferred, DeferredList, TimeoutError, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -51,6 +51,9 @@ log = Logger()
 
 CLIENT_VERSION = "V5_4_0"
 """The release whose behaviour this client shows, as tools print it."""
+
+FIRST_ROUND_S = 3.0
+"""How long a start waits for the first division of queues and for where each begins."""
 
 Self = TypeVar("Self", bound="ConsumerService")
 
@@ -116,7 +119,9 @@ class ConsumerService(Service):
     # ------------------------------------------------------------------ life
 
     def start(self) -> Deferred[None]:
-        """Begin; fires when the brokers know the group and its queues are divided for the first time as far as they can be.
+        """Begin; fires when the brokers know the group, its queues are divided for the first time as far as they can be, and it is known
+        where each begins: what is sent from then on is consumed, also by a new group that begins with the last message. Where
+        brokers do not answer, it fires after `FIRST_ROUND_S` all the same, and the rest goes on in the background.
 
         Fails with `MQClientError` for what cannot be, such as a group that is there already or no name server.
         """
@@ -218,7 +223,19 @@ class ConsumerService(Service):
         """The group is registered: begin timed work."""
 
     async def _first_round(self) -> None:
-        """The brokers know the group now."""
+        """The brokers know the group now: divide its queues, and find out where each begins."""
+
+    async def _within_bound(self, round_: Deferred[None]) -> None:
+        """Wait for the first round, but not for brokers that do not answer."""
+        try:
+            await round_.addTimeout(FIRST_ROUND_S, self.clock)
+        except TimeoutError:
+            log.warn(
+                "group {group}: after {seconds} s it is not known yet where all queues begin; messages that are "
+                "sent meanwhile may be before that",
+                group=self.group,
+                seconds=FIRST_ROUND_S,
+            )
 
     async def _end(self) -> None:
         """Finish what is under way, save offsets, give queues back. The brokers still know the group."""

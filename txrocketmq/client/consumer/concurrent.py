@@ -187,7 +187,8 @@ class ConcurrentConsumption:
         self._batch_size = parts.settings.consume_message_batch_max_size
         self._timeout_s = parts.settings.consume_timeout * 60
         self._waiting: deque[_Work] = deque()
-        self._runs: set[_Run] = set()
+        # As dicts: what happens to several follows the order in which they began, not where they lie in memory.
+        self._runs: dict[_Run, None] = {}
         self._later: set[IDelayedCall] = set()
         self._pumping = False
         self._next_turn: IDelayedCall | None = None
@@ -284,7 +285,7 @@ class ConcurrentConsumption:
 
     def _begin(self, run: _Run, result: Any) -> None:
         """The handler did not simply succeed at once: it goes on, or its messages need care."""
-        self._runs.add(run)
+        self._runs[run] = None
         run.held.consuming += 1
         if isinstance(result, Deferred):
             run.deferred = result
@@ -347,7 +348,7 @@ class ConcurrentConsumption:
 
     def _end(self, run: _Run) -> None:
         if run in self._runs:
-            self._runs.discard(run)
+            del self._runs[run]
             run.held.consuming -= 1
             self._look_whether_stopped()
             self._pump()
@@ -390,7 +391,7 @@ class ConcurrentConsumption:
                     _Work(run.queue, run.held, ()), run.messages, run.context, run.began_s
                 )
                 shadow.expired = True
-                self._runs.add(shadow)
+                self._runs[shadow] = None
                 run.held.consuming += 1
                 self._give_back(shadow, run.messages, EXPIRED_DELAY_LEVEL)
             else:

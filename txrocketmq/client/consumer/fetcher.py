@@ -9,13 +9,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from txrocketmq.client.consumer.incoming import prepare, rename_for_application
 from txrocketmq.client.consumer.process_queue import ProcessQueue
-from txrocketmq.client.consumer.pulling import BROKER_BUSY_S, FLOW_CONTROL_S, LAGGING_SLAVE_S
+from txrocketmq.client.consumer.pulling import (
+    BROKER_BUSY_S,
+    FLOW_CONTROL_S,
+    LAGGING_SLAVE_S,
+    PAUSED_S,
+)
+from txrocketmq.client.consumer.queue_loop import QueueLoop
 from txrocketmq.client.results import PullResult, PullStatus
 from txrocketmq.errors import BrokerError, RemotingError, RocketMQError
 from txrocketmq.model.codes import ResponseCode
@@ -32,53 +37,35 @@ OFFSET_RETRY_S = 3.0
 _MIB = 1024 * 1024
 
 
-class Fetcher:
+class Fetcher(QueueLoop):
     """Pulls one queue ahead of its reader.
 
     :ivar next_offset: where to pull; None when the offset store has to be asked.
     :ivar consumed: the offset to commit; None when nothing was handed out yet.
+    :ivar begun: fires when it is known where to pull, or nobody wants to know any more.
     """
 
     def __init__(self, owner: LitePullConsumer, queue: MessageQueue) -> None:
+        super().__init__(owner.clock)
         self._owner = owner
-        self._clock = owner.clock
         self._settings = owner.settings
         self.queue = queue
         self.held = ProcessQueue(owner.clock.seconds())
         self.next_offset: int | None = None
         self.consumed: int | None = None
-        self.is_paused = False
+        self.begun: Deferred[None] = Deferred()
         self._broker_id = MASTER_ID
-        self._timer: IDelayedCall | None = None
-        self._waiting: Deferred[Any] | None = None
         self._has_no_room = False
-
-    def start(self) -> None:
-        """Pull."""
-        self._step()
 
     def stop(self) -> None:
         """Pull no more."""
         self.held.dropped = True
-        self._forget()
+        super().stop()
+        self._has_begun()
 
-    def _forget(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None and timer.active():
-            timer.cancel()
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            waiting.cancel()
-
-    def pause(self) -> None:
-        """Pull nothing until `resume`."""
-        self.is_paused = True
-
-    def resume(self) -> None:
-        """Pull again."""
-        self.is_paused = False
-        if self._timer is None and self._waiting is None:
-            self._step()
+    def _has_begun(self) -> None:
+        if not self.begun.called:
+            self.begun.callback(None)
 
     def make_room(self) -> None:
         """Messages were handed out: go on at once if that was waited for."""
@@ -90,17 +77,17 @@ class Fetcher:
         self._forget()
         self.held.clear()
         self.next_offset = self.consumed = offset
+        self._has_begun()
         self._step()
-
-    def _later(self, seconds: float) -> None:
-        if not self.held.dropped:
-            self._timer = self._clock.callLater(seconds, self._step)
 
     def _step(self) -> None:
         self._timer = None
-        if self.held.dropped or self.is_paused:
+        if self.held.dropped:
             return
         self.held.last_pull_s = self._clock.seconds()
+        if self.paused:
+            self._later(PAUSED_S)
+            return
         self._has_no_room = self._is_full()
         if self._has_no_room:
             self._later(FLOW_CONTROL_S)
@@ -127,6 +114,7 @@ class Fetcher:
     def _begin_at(self, offset: int) -> None:
         self._waiting = None
         self.next_offset = offset
+        self._has_begun()
         self._step()
 
     def _not_begun(self, failure: Failure) -> None:

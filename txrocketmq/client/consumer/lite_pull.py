@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, DeferredList, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -421,7 +421,12 @@ class LitePullConsumer(ConsumerService):
         if self._mode == "assign":
             self._set_queues(self._assigned)
         await self._look_at_topics()
-        self.instance.rebalance_now(self.group)
+        await self._within_bound(Deferred.fromCoroutine(self._all_begun()))
+
+    async def _all_begun(self) -> None:
+        await self.instance.rebalanced(self.group)
+        begun = [fetcher.begun for fetcher in self._fetchers.values()]
+        await DeferredList(begun, consumeErrors=True)
 
     async def _end(self) -> None:
         self._committing.stop()

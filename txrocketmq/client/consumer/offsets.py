@@ -115,7 +115,7 @@ class RemoteOffsetStore(NotedOffsets):
 
         :param wait: fire only after the brokers' answers.
         """
-        wanted = set(queues)
+        wanted = dict.fromkeys(queues)
         for queue in [queue for queue in self._offsets if queue not in wanted]:
             self.remove(queue)
         return self.persist_some(wanted, wait=wait)

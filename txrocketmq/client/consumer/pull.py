@@ -64,7 +64,7 @@ class PullConsumer(ConsumerService):
         self._listeners: dict[str, QueueListener] = {}
         self._mine: dict[str, list[MessageQueue]] = {}
         self._members: dict[MessageQueue, int] = {}
-        self._touched: set[MessageQueue] = set()
+        self._touched: dict[MessageQueue, None] = {}
 
     def _wire(self, queue: MessageQueue) -> MessageQueue:
         return MessageQueue(
@@ -250,7 +250,7 @@ class PullConsumer(ConsumerService):
             raise MQClientError("offset < 0")
         wire = self._wire(queue)
         self._subscribe_automatically(wire.topic)
-        self._touched.add(wire)
+        self._touched[wire] = None
         self.offsets.update(wire, offset, False)
 
     def fetch_consume_offset(

@@ -160,7 +160,7 @@ class PushConsumer(ConsumerService):
         self._samples.start()
 
     async def _first_round(self) -> None:
-        self.instance.rebalance_now(self.group)
+        await self._within_bound(self.instance.rebalanced(self.group))
 
     async def _end(self) -> None:
         self._samples.stop()

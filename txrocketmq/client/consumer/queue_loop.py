@@ -1,6 +1,6 @@
 """Work on one queue that goes on step by step, each asking a broker and then the next: how it waits, pauses and ends.
 
-Stands for what a ``PullRequest`` and a ``PopRequest`` of the official ``PullMessageService`` have in common.
+Stands for what a ``PullRequest`` and a ``PopRequest`` of the official ``PullMessageService`` have in common, and ``PullTaskImpl`` of the lite pull consumer.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ class QueueLoop:
     def stop(self) -> None:
         """No step any more; what one that is under way brings is forgotten."""
         self._stopped = True
+        self._forget()
+
+    def _forget(self) -> None:
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()

@@ -196,7 +196,7 @@ class Rebalancer:
         if held and isinstance(self._consumption, OrderlyConsumption) and self._needs_locks:
             granted = await self._consumption.lock(held)
             if self._stopped:
-                await self._parts.brokers.unlock(granted, oneway=False)
+                await self._parts.brokers.unlock(sorted(granted), oneway=False)
                 return []
             if len(granted) < len(held):
                 self._run_again(NOT_LOCKED_S)
@@ -382,9 +382,9 @@ class Rebalancer:
 
     # ------------------------------------------------------------------ all queues
 
-    def queues(self) -> set[MessageQueue]:
+    def queues(self) -> list[MessageQueue]:
         """Queues whose offsets are to be saved."""
-        return {*self.pullers, *self._leaving}
+        return [*self.pullers, *(queue for queue in self._leaving if queue not in self.pullers)]
 
     def _sources(self) -> list[QueuePuller | QueuePopper]:
         return [*self.pullers.values(), *self.poppers.values()]
