@@ -113,6 +113,7 @@ class PersistedTable:
     """One table of the broker and its file: saved whenever it changed, encoded once for changes that come together.
 
     :param encode: the table as the file's bytes.
+    :ivar is_saving: the file does not have all that is in the table yet.
     """
 
     _log = Logger()
@@ -121,9 +122,12 @@ class PersistedTable:
         self._files = files
         self._name = name
         self._encode = encode
-        self._is_saving = False
+        self.is_saving = False
         self._changed_meanwhile = False
         self._is_behind = False
+        # Who waits for the save that runs, and for the one behind it.
+        self._waiting: list[Deferred[None]] = []
+        self._waiting_next: list[Deferred[None]] = []
 
     def load(self, read: Callable[[bytes], T]) -> T | None:
         """What the file holds, None when there is none yet; see `IConfigFiles.load`."""
@@ -131,10 +135,23 @@ class PersistedTable:
 
     def changed(self) -> None:
         """The table changed: see that the file follows."""
-        if self._is_saving:
+        if self.is_saving:
             self._changed_meanwhile = True
         else:
             self._save()
+
+    def kept(self, answer: T | Deferred[T]) -> T | Deferred[T]:
+        """An answer that confirms what is in the table: at once when the file has it, else as soon as it has.
+
+        A save that fails is logged and tried again later; the answer does not wait for that.
+        """
+        if isinstance(answer, Deferred):
+            return answer.addCallback(self.kept)
+        if not self.is_saving:
+            return answer
+        waiting: Deferred[None] = Deferred()
+        (self._waiting_next if self._changed_meanwhile else self._waiting).append(waiting)
+        return waiting.addCallback(lambda ignored: answer)
 
     def retry(self) -> None:
         """Try again if the last save failed (a full disk may have room by now)."""
@@ -146,14 +163,18 @@ class PersistedTable:
         return self._write()
 
     def _save(self) -> None:
-        self._is_saving = True
+        self.is_saving = True
         self._write().addCallback(self._saved)
 
     def _saved(self, ignored: None) -> None:
-        self._is_saving = False
+        self.is_saving = False
+        waiting, self._waiting = self._waiting, self._waiting_next
+        self._waiting_next = []
         if self._changed_meanwhile:
             self._changed_meanwhile = False
             self._save()
+        for waiter in waiting:
+            waiter.callback(None)
 
     def _write(self) -> Deferred[None]:
         try:

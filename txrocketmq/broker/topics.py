@@ -1,7 +1,8 @@
 """Which topics does this broker have, and with which settings?
 
 Stands for ``TopicConfigManager``: one table with a version, kept in ``topics.json``. Crash story: a change is in the table at once and
-in the file shortly after; what a crash loses of it is created again by the next send, or was never confirmed to an admin.
+in the file shortly after; whoever made it, or sends a message meanwhile, has no answer before (`PersistedTable.kept`), so what a crash loses
+was confirmed to nobody.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from txrocketmq.broker.admin.parts import part_of
@@ -56,17 +57,15 @@ class GroupAdmin:
         self._offsets = offsets
         self._forget = forget
 
-    def update_group(self, request: Request[None]) -> Reply:
+    def update_group(self, request: Request[None]) -> Reply | Deferred[Reply]:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: create a group or change its settings."""
-        self._update([decode_body(SubscriptionGroupConfig, request.body)])
-        return Reply()
+        return self._update([decode_body(SubscriptionGroupConfig, request.body)])
 
-    def update_groups(self, request: Request[None]) -> Reply:
+    def update_groups(self, request: Request[None]) -> Reply | Deferred[Reply]:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: several at once; all of them, or none when one is refused."""
-        self._update(decode_body(SubscriptionGroupList, request.body).group_config_list)
-        return Reply()
+        return self._update(decode_body(SubscriptionGroupList, request.body).group_config_list)
 
-    def _update(self, wanted: list[SubscriptionGroupConfig]) -> None:
+    def _update(self, wanted: list[SubscriptionGroupConfig]) -> Reply | Deferred[Reply]:
         for group in wanted:
             fault = group_fault(group.group_name)
             if fault is not None:
@@ -79,8 +78,11 @@ class GroupAdmin:
                 raise ResponseError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         for group in wanted:
             self._groups.update(group)
+        return self._groups.file.kept(Reply())
 
-    def delete_group(self, request: Request[DeleteSubscriptionGroupRequestHeader]) -> Reply:
+    def delete_group(
+        self, request: Request[DeleteSubscriptionGroupRequestHeader]
+    ) -> Reply | Deferred[Reply]:
         """DELETE_SUBSCRIPTIONGROUP: forget a group's settings, and where it stands when asked to.
 
         Where groups are created by themselves, the next heartbeat of a live member makes it anew.
@@ -98,7 +100,7 @@ class GroupAdmin:
             group=name,
             offsets="with" if header.clean_offset else "without",
         )
-        return Reply()
+        return self._groups.file.kept(Reply())
 
     def get_group(self, request: Request[GetSubscriptionGroupConfigRequestHeader]) -> Reply:
         """GET_SUBSCRIPTIONGROUP_CONFIG: the settings of one group; an unknown one is created where the broker may."""
@@ -133,11 +135,13 @@ class GroupAdmin:
             body=encode_body(wrapper),
         )
 
-    def update_forbidden(self, request: Request[UpdateGroupForbiddenRequestHeader]) -> Reply:
+    def update_forbidden(
+        self, request: Request[UpdateGroupForbiddenRequestHeader]
+    ) -> Reply | Deferred[Reply]:
         """UPDATE_AND_GET_GROUP_FORBIDDEN: whether a group may read a topic; changed first when the request says so."""
         header = request.header
         if header.readable is not None:
             self._groups.forbid(header.group, header.topic, READ_BIT, not header.readable)
         readable = not self._groups.is_forbidden(header.group, header.topic, READ_BIT)
         body = GroupForbidden(group=header.group, topic=header.topic, readable=readable)
-        return Reply(remark="", body=encode_body(body))
+        return self._groups.file.kept(Reply(remark="", body=encode_body(body)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from txrocketmq.broker.admin.parts import part_of
@@ -63,7 +64,7 @@ class TopicAdmin:
         self._offsets = offsets
         self._forget = forget
 
-    def update_topic(self, request: Request[CreateTopicRequestHeader]) -> Reply:
+    def update_topic(self, request: Request[CreateTopicRequestHeader]) -> Reply | Deferred[Reply]:
         """UPDATE_AND_CREATE_TOPIC: create a topic or change its settings; name servers hear at once.
 
         Official brokers answer success with a remark that no code was set; tools do not mind, and neither do we.
@@ -82,19 +83,19 @@ class TopicAdmin:
             change = parse_change(header.attributes)
         except AttributeFault as fault:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, str(fault)) from fault
-        self._update([self._planned(wanted, change)])
-        return Reply(remark=REMARK_NO_CODE)
+        return self._update([self._planned(wanted, change)])
 
-    def update_topics(self, request: Request[None]) -> Reply:
+    def update_topics(self, request: Request[None]) -> Reply | Deferred[Reply]:
         """UPDATE_AND_CREATE_TOPIC_LIST: several at once; all of them, or none when one is refused."""
         body = decode_body(CreateTopicListRequestBody, request.body)
-        self._update([self._planned(topic, topic.attributes) for topic in body.topic_config_list])
-        return Reply(remark=REMARK_NO_CODE)
+        planned = [self._planned(topic, topic.attributes) for topic in body.topic_config_list]
+        return self._update(planned)
 
-    def _update(self, planned: list[TopicConfig]) -> None:
+    def _update(self, planned: list[TopicConfig]) -> Reply | Deferred[Reply]:
         changed = [topic for topic in planned if topic != self._topics.get(topic.topic_name or "")]
         if changed:
             self._topics.update(changed)
+        return self._topics.file.kept(Reply(remark=REMARK_NO_CODE))
 
     def _planned(self, wanted: TopicConfig, change: Mapping[str, str]) -> TopicConfig:
         """The topic as it will be.
@@ -132,7 +133,7 @@ class TopicAdmin:
                 f"The topic[{name}] is conflict with system topic.",
             )
 
-    def delete_topic(self, request: Request[DeleteTopicRequestHeader]) -> Reply:
+    def delete_topic(self, request: Request[DeleteTopicRequestHeader]) -> Reply | Deferred[Reply]:
         """DELETE_TOPIC_IN_BROKER: forget a topic, its queues with their files, all positions in it, and its POP retry topics.
 
         Its messages stay in the log until that is cleaned; name servers are told by the operator's tool.
@@ -157,7 +158,7 @@ class TopicAdmin:
             client=request.connection.remote_text,
             topics=", ".join(doomed),
         )
-        return Reply()
+        return self._topics.file.kept(Reply())
 
     def get_topic(self, request: Request[GetTopicConfigRequestHeader]) -> Reply:
         """GET_TOPIC_CONFIG: the settings of one topic, with its mapping when that is asked for (``lo``)."""

@@ -90,8 +90,9 @@ class RetryProcessor:
         record, is_dead = self._tried_again(request, group, topic.topic_name or "", message)
         placed, outcome = self._intake.put(record)
         if isinstance(outcome, Deferred):
-            return outcome.addCallback(self._answer, request, message, placed, is_dead)
-        return self._answer(outcome, request, message, placed, is_dead)
+            later = outcome.addCallback(self._answer, request, message, placed, is_dead)
+            return self._rules.kept(later)
+        return self._rules.kept(self._answer(outcome, request, message, placed, is_dead))
 
     def _tried_again(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from txrocketmq.broker.remarks import group_not_exist
@@ -22,11 +23,14 @@ from txrocketmq.model.names import (
     retry_topic,
 )
 from txrocketmq.model.topic import TopicConfig
+from txrocketmq.remoting.dispatch import Reply
 
 if TYPE_CHECKING:
     from txrocketmq.broker.groups import SubscriptionGroups
     from txrocketmq.broker.locks import QueueLocks
     from txrocketmq.broker.topics import Topics
+
+Answer = Reply | Deferred[Reply]
 
 DEAD_LETTER_QUEUES = 1
 
@@ -53,6 +57,10 @@ class RetryRules:
         if group is None:
             raise ResponseError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, group_not_exist(name))
         return group
+
+    def kept(self, answer: Answer) -> Answer:
+        """An answer that waits until the topics that were made for it are on disk."""
+        return self._topics.file.kept(answer)
 
     def retry_topic(self, group: SubscriptionGroupConfig, is_unit: bool) -> TopicConfig:
         """The topic of a group's messages that are tried again; created when it is not there.

@@ -100,6 +100,7 @@ class SendProcessor:
         self._store_config = store_config
         self._store = store
         self._sendable = topics.sendable
+        self._topic_file = topics.file
         self._special = special
         self._store_host = store_host
         self._admission = Admission(config, topics, now_ms)
@@ -123,16 +124,19 @@ class SendProcessor:
     def send_message(self, request: Request[AnySendHeader]) -> Answer:
         """Store one message, or the batch that the body is."""
         try:
-            return self._send(request)
+            answer = self._send(request)
         except ResponseError as refused:
             return self._refuse(refused.code, refused.remark)
+        # A message whose topic a crash forgets is lost to its consumers.
+        return self._topic_file.kept(answer) if self._topic_file.is_saving else answer
 
     def send_batch(self, request: Request[AnySendHeader]) -> Answer:
         """Store a batch: the body is several messages for one queue."""
         try:
-            return self._send_batch(request)
+            answer = self._send_batch(request)
         except ResponseError as refused:
             return self._refuse(refused.code, refused.remark)
+        return self._topic_file.kept(answer)
 
     def _send(self, request: Request[AnySendHeader]) -> Answer:
         header = request.header

@@ -124,4 +124,5 @@ class StaticTopicService(Feature):
                 )
             ]
         )
-        return saved.addCallback(lambda ignored: Reply(remark=REMARK_NO_CODE))
+        answer = saved.addCallback(lambda ignored: Reply(remark=REMARK_NO_CODE))
+        return answer.addCallback(topics.file.kept)

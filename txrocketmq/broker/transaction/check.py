@@ -313,6 +313,9 @@ class Round:
         parts.topics.create_for_group(
             TRANS_CHECK_MAX_TIME_TOPIC, GIVEN_UP_QUEUES, PERM_READ_WRITE, False, 0
         )
+        if parts.topics.file.is_saving:
+            # A crash could forget the topic: the next round gives it up.
+            return False
         if self._put(given_up_record(message)) is None:
             return False
         place = real_place(message)
