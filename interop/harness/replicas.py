@@ -16,6 +16,7 @@ from txrocketmq.codec.storefiles import CQ_FILLER_SIZE
 
 from .cluster import Cluster, make_cluster
 from .jvm import JvmSlots
+from .torn_link import TornLink
 
 _UNIT = Struct(">qiq")
 _START = Struct(">ii20xq")
@@ -31,10 +32,16 @@ class ReplicaGroup:
 
     :param master: make of the master, as `make_cluster` takes it.
     :param settings: further keys of both brokers.
+    :param torn: the seed of links between the two that tear.
     """
 
     def __init__(
-        self, slots: JvmSlots, master: str, slave: str, settings: Mapping[str, str] | None = None
+        self,
+        slots: JvmSlots,
+        master: str,
+        slave: str,
+        settings: Mapping[str, str] | None = None,
+        torn: int | None = None,
     ) -> None:
         self._names = make_cluster("ours", slots)
         self._slots = slots
@@ -52,6 +59,18 @@ class ReplicaGroup:
         role = {"brokerRole": "SLAVE", "brokerId": "1"}
         self.slave = self._broker(slave, {**common, **role})
         self._stack = ExitStack()
+        if torn is not None:
+            self._tear_links(torn)
+
+    def _tear_links(self, seed: int) -> None:
+        """Whoever is the slave follows the other one through a link that tears."""
+        for number, (one, other) in enumerate(
+            ((self.master, self.slave), (self.slave, self.master))
+        ):
+            port = other.settings(["haListenPort"])["haListenPort"]
+            link = TornLink(f"127.0.0.1:{port}", seed + number)
+            self._stack.callback(link.close)
+            one.change_settings({"haMasterAddress": link.address})
 
     def _broker(self, make: str, settings: Mapping[str, str], store: Path | None = None) -> Cluster:
         made = make_cluster(

@@ -30,6 +30,8 @@ def test_with_reads_off_consumers_are_sent_to_the_master_at_once(
     assert pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY
     assert pulled.header.suggest_which_broker_id == 0
     assert pulled.messages == []
+    # A client goes on from there: it must not go past what it was not handed out.
+    assert pulled.header.next_begin_offset == offset
 
 
 def test_with_reads_on_messages_are_handed_out(slave: SmallBroker) -> None:

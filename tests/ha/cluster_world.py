@@ -26,6 +26,8 @@ from txrocketmq.client.results import SendResult, SendStatus
 from txrocketmq.codec.record import decode_records
 from txrocketmq.model.message import Message
 from txrocketmq.remoting.client import RemotingClient
+from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.faults import Faults, FaultyDispatcher
 from txrocketmq.testing.network import Network, Node, Wire
 from txrocketmq.testing.servers import MemoryBroker, MemoryNameServer
 from txrocketmq.testing.simdisk import SimulatedDisk
@@ -127,22 +129,31 @@ class SeededNetwork(Network):
         if up:
             self.random.choice(up).cut(ConnectionLost())
 
-    def remoting(self, node: Node) -> RemotingClient:
-        """What a server asks others with."""
-        return RemotingClient(node, endpoint=self.endpoint, random=lambda: 0.5)
-
 
 class Machine:
     """A broker's machine: its disk, and the process while there is one.
 
+    :param settings: further settings of the broker, by their attribute's name.
     :ivar broker_id: 0 for the master.
+    :ivar faults: what came to it, and what is to go wrong with it.
     """
 
-    def __init__(self, world: World, host: str, broker_id: int) -> None:
-        self._world = world
+    def __init__(
+        self,
+        network: Network,
+        host: str,
+        broker_id: int,
+        disk: Any = None,
+        group: str = GROUP,
+        **settings: Any,
+    ) -> None:
+        self._network = network
+        self._settings = settings
         self.host = host
         self.broker_id = broker_id
-        self.disk = world.new_disk()
+        self.disk = disk or MemoryDisk()
+        self.group = group
+        self.faults = Faults(network.clock)
         self.node: Node | None = None
         self.broker: Any = None
 
@@ -155,33 +166,41 @@ class Machine:
         return f"{self.host}:{PORT}"
 
     def start(self) -> None:
-        network = self._world.network
+        network = self._network
         node = self.node = network.node(self.host)
         self.broker = MemoryBroker(
             node,
-            network.remoting(node),
+            RemotingClient(node, endpoint=network.endpoint, random=lambda: 0.5),
             self.disk,
             host=self.host,
             dial=lambda host, port, factory: network.connect(f"{host}:{port}", factory, node),
-            broker_name=GROUP,
-            broker_id=self.broker_id,
-            broker_role="SLAVE" if self.broker_id else "SYNC_MASTER",
-            namesrv_addr=NAMESRV,
-            slave_read_enable=True,
-            **self._world.settings,
+            **{
+                "broker_name": self.group,
+                "broker_id": self.broker_id,
+                "broker_role": "SLAVE" if self.broker_id else "SYNC_MASTER",
+                "namesrv_addr": NAMESRV,
+                "slave_read_enable": True,
+                **self._settings,
+            },
         )
-        core = self.broker.core
-        node.listenTCP(PORT, self.broker.factory())
-        node.listenTCP(PORT - 2, self.broker.factory(self.broker.dispatcher.for_vip()))
-        node.listenTCP(HA_PORT, core.replication.ha.factory)
+        for port, dispatcher in (
+            (PORT, self.broker.dispatcher),
+            (PORT - 2, self.broker.dispatcher.for_vip()),
+        ):
+            watched: Any = FaultyDispatcher(dispatcher, self.faults, self.host)
+            node.listenTCP(port, self.broker.factory(watched))
+        node.listenTCP(HA_PORT, self.broker.core.replication.ha.factory)
         self.broker.start()
 
     def end(self, how: str = "kill") -> None:
         """The process is gone, with ``power`` what the machine had not on its device as well."""
         if self.node is not None:
             self.node.kill()
-        self.disk.end(how)
-        self.disk.restart()
+        if isinstance(self.disk, SimulatedDisk):
+            self.disk.end(how)
+            self.disk.restart()
+        else:
+            self.disk.locked.clear()
 
     def log(self) -> bytes:
         """All bytes of the log, while the broker is up."""
@@ -210,57 +229,18 @@ class Machine:
         return found
 
 
-class World:
-    """The cluster of one schedule, with everybody there and in sync.
+class Servers:
+    """Two name servers, machines of brokers, and time.
 
-    :ivar acknowledged: what a producer was told is stored and replicated, in order.
-    :ivar consumed: what the handlers of the group that runs all the time got.
+    :ivar names: a name server for each host, None while it is down.
     """
 
-    def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        random.seed(seed)  # clients choose among servers by it
-        self.network = SeededNetwork(self.random)
-        self.settings: dict[str, Any] = {
-            "flush_disk_type": self.random.choice(("SYNC_FLUSH", "ASYNC_FLUSH")),
-            "ha_transfer_batch_size": self.random.choice((300, 4000, 32_768)),
-            "mapped_file_size_commit_log": self.random.choice((64, 512)) * 1024,
-            "max_message_size": 32 * 1024,
-            "slave_timeout": 3_000,
-        }
-        self.body_bytes = self.random.choice((None, 100))
+    def __init__(self, network: Any = None) -> None:
+        self.network: Any = network or Network()
+        self.machines: list[Machine] = []
         self.names: dict[str, MemoryNameServer | None] = dict.fromkeys(NAMES)
         for host in NAMES:
             self.start_name_server(host)
-        self.machines = [Machine(self, host, number) for number, host in enumerate(BROKERS)]
-        for machine in self.machines:
-            machine.start()
-        self.acknowledged: list[bytes] = []
-        self.consumed: set[bytes] = set()
-        self._number = 0
-        self.master.broker.core.topics.create_by_default(TOPIC, "TBW102", 2, 0)
-        client = {"namesrv_addr": NAMESRV, "poll_name_server_interval": 5_000}
-        node = self.network.node(PRODUCER)
-        self.producer = Producer(
-            node, "Senders", ClientConfig(client_ip=PRODUCER, **client), ProducerConfig()
-        )
-        self.wait(self.producer.start())
-        self.until(self.is_in_sync, 60)
-        self.wait(self.start_consumer(CONSUMERS, self.consumed).start())
-
-    def new_disk(self) -> SimulatedDisk:
-        return SimulatedDisk(Random(self.random.random()))
-
-    @property
-    def master(self) -> Machine:
-        """Who is master, or was the last."""
-        return next(machine for machine in self.machines if machine.broker_id == 0)
-
-    @property
-    def slaves(self) -> list[Machine]:
-        return [machine for machine in self.machines if machine.broker_id]
-
-    # ------------------------------------------------------------------ name servers
 
     def start_name_server(self, host: str) -> None:
         node = self.network.node(host)
@@ -273,23 +253,21 @@ class World:
             node: Any = server.clock
             node.kill()
 
-    def route_at(self, host: str) -> dict[int, str]:
-        """Which brokers of the group a name server knows, by id."""
+    def route_at(self, host: str, group: str = GROUP) -> dict[int, str]:
+        """Which brokers of a group a name server names in the topic's route, by id."""
         server = self.names[host]
         if server is None:
             return {}
         route = server.server.table.pick_route(TOPIC)
         brokers = [] if route is None else route.broker_datas
-        return {number: at for broker in brokers for number, at in broker.broker_addrs.items()}
+        return {
+            number: at
+            for broker in brokers
+            if broker.broker_name == group
+            for number, at in broker.broker_addrs.items()
+        }
 
-    # ------------------------------------------------------------------ clients
-
-    def producer_route(self) -> dict[int, str]:
-        """Which brokers of the group the producer knows, by id."""
-        known = self.producer.instance.routes.addresses()
-        return {number: address for name, number, address in known if name == GROUP}
-
-    def start_consumer(self, group: str, seen: set[bytes]) -> PushConsumer:
+    def start_consumer(self, group: str, seen: set[bytes], **settings: Any) -> PushConsumer:
         """A member of a group that begins with the first message; it is to be started."""
 
         def handle(messages: Any, context: Any) -> ConsumeConcurrentlyStatus:
@@ -308,20 +286,8 @@ class World:
                 poll_name_server_interval=5_000,
                 rebalance_interval=5_000,
             ),
-            PushConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+            PushConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, **settings),
         )
-
-    def send(self) -> None:
-        """One message; what becomes of it is noted when it is known."""
-        self._number += 1
-        size = self.random.randrange(1500) if self.body_bytes is None else self.body_bytes
-        body = b"%06d" % self._number + b"x" * size
-
-        def heard(result: SendResult) -> None:
-            if result.status is SendStatus.SEND_OK:
-                self.acknowledged.append(body)
-
-        self.producer.send(Message(TOPIC, body)).addCallbacks(heard, lambda failure: None)
 
     # ------------------------------------------------------------------ time
 
@@ -349,6 +315,76 @@ class World:
         if hasattr(done[0], "raiseException"):
             done[0].raiseException()
         return done[0]
+
+
+class World(Servers):
+    """The cluster of one schedule, with everybody there and in sync.
+
+    :ivar acknowledged: what a producer was told is stored and replicated, in order.
+    :ivar consumed: what the handlers of the group that runs all the time got.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        random.seed(seed)  # clients choose among servers by it
+        super().__init__(SeededNetwork(self.random))
+        self.settings: dict[str, Any] = {
+            "flush_disk_type": self.random.choice(("SYNC_FLUSH", "ASYNC_FLUSH")),
+            "ha_transfer_batch_size": self.random.choice((300, 4000, 32_768)),
+            "mapped_file_size_commit_log": self.random.choice((64, 512)) * 1024,
+            "max_message_size": 32 * 1024,
+            "slave_timeout": 3_000,
+        }
+        self.body_bytes = self.random.choice((None, 100))
+        self.machines = [
+            Machine(self.network, host, number, self.new_disk(), **self.settings)
+            for number, host in enumerate(BROKERS)
+        ]
+        for machine in self.machines:
+            machine.start()
+        self.acknowledged: list[bytes] = []
+        self.consumed: set[bytes] = set()
+        self._number = 0
+        self.master.broker.core.topics.create_by_default(TOPIC, "TBW102", 2, 0)
+        client = {"namesrv_addr": NAMESRV, "poll_name_server_interval": 5_000}
+        node = self.network.node(PRODUCER)
+        self.producer = Producer(
+            node, "Senders", ClientConfig(client_ip=PRODUCER, **client), ProducerConfig()
+        )
+        self.wait(self.producer.start())
+        self.until(self.is_in_sync, 60)
+        self.wait(self.start_consumer(CONSUMERS, self.consumed).start())
+
+    def new_disk(self) -> SimulatedDisk:
+        return SimulatedDisk(Random(self.random.random()))
+
+    @property
+    def master(self) -> Machine:
+        """Who is master, or was the last."""
+        return next(machine for machine in self.machines if machine.broker_id == 0)
+
+    @property
+    def slaves(self) -> list[Machine]:
+        return [machine for machine in self.machines if machine.broker_id]
+
+    # ------------------------------------------------------------------ clients
+
+    def producer_route(self) -> dict[int, str]:
+        """Which brokers of the group the producer knows, by id."""
+        known = self.producer.instance.routes.addresses()
+        return {number: address for name, number, address in known if name == GROUP}
+
+    def send(self) -> None:
+        """One message; what becomes of it is noted when it is known."""
+        self._number += 1
+        size = self.random.randrange(1500) if self.body_bytes is None else self.body_bytes
+        body = b"%06d" % self._number + b"x" * size
+
+        def heard(result: SendResult) -> None:
+            if result.status is SendStatus.SEND_OK:
+                self.acknowledged.append(body)
+
+        self.producer.send(Message(TOPIC, body)).addCallbacks(heard, lambda failure: None)
 
     def is_in_sync(self) -> bool:
         """Whether everybody is up and each slave has what the master has."""

@@ -120,4 +120,6 @@ def pytest_runtest_makereport(
     if report.failed and made is not None:
         report.sections.append(("servers", made.cluster.logs(40)))
         report.sections.append(("puppet", made.puppet.tail(40)))
+    if report.failed and hasattr(item, "logs"):
+        report.sections.append(("servers", item.logs()))
     return report

@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
@@ -36,7 +37,8 @@ OURS, J4, J5 = "ours", "official-4.9.7", "official-5.4.0"
 IS_FULL = os.environ.get("INTEROP_TIER") == "full"
 COUNT = int(os.environ.get("INTEROP_HA_COUNT", 50_000 if IS_FULL else 300))
 SIZE = 300
-PER_TURN = 3_000 if IS_FULL else 300
+TURNS = 20 if IS_FULL else 1
+PER_TURN = 1_500 if IS_FULL else 300
 QUICK: dict[str, Any] = {"poll_namesrv_ms": 2_000, "heartbeat_ms": 2_000}
 PATIENT: dict[str, Any] = {**QUICK, "timeout_ms": 10_000}
 SYNC = {"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH"}
@@ -64,17 +66,20 @@ def group(
     master, slave, mode = request.param
     request.node.message_count = COUNT
     with make_group(jvm_slots, master, slave, mode) as made:
+        request.node.logs = made.logs
         yield made
 
 
-def make_group(slots: JvmSlots, master: str, slave: str, mode: str) -> ReplicaGroup:
+def make_group(
+    slots: JvmSlots, master: str, slave: str, mode: str, torn: int | None = None
+) -> ReplicaGroup:
     settings = dict(SYNC if mode == "sync" else ASYNC)
     if master == J5:
         settings["inSyncReplicas"] = "2" if mode == "sync" else "1"
     both = {"flushDiskType": settings["flushDiskType"]}
     if {master, slave} <= WITH_TIMERS:
         both["timerWheelEnable"] = "true"
-    made = ReplicaGroup(slots, master, slave, both)
+    made = ReplicaGroup(slots, master, slave, both, torn)
     made.master.change_settings(settings)
     return made
 
@@ -109,6 +114,9 @@ class Traffic:
         first = 0
         with Producer(self.puppet, namesrv, self.consumers + "-p", **PATIENT) as producer:
             self.wait_sync(producer)
+            # Official slaves come seconds later, and an empty one begins with the master's last file. One of the 4.x line sends readers of
+            # what is before that back and forth without end.
+            wait_caught_up(self.group)
             for mode, count in parts.items():
                 self.send(producer, count, mode, first=first)
                 first += count
@@ -278,20 +286,30 @@ class TestMatrix:
 class TestFailover:
     """What operators do by hand: the slave's store goes on as the master, the old master comes back as its slave."""
 
+    @pytest.mark.parametrize("torn", [None, 4711], ids=["whole", "torn"])
     def test_every_acknowledged_message_survives_kills_of_the_master(
-        self, puppet: Puppet, jvm_slots: JvmSlots, clusters: dict[str, Cluster]
+        self,
+        puppet: Puppet,
+        jvm_slots: JvmSlots,
+        clusters: dict[str, Cluster],
+        request: pytest.FixtureRequest,
+        torn: int | None,
     ) -> None:
-        """SYNC_MASTER and SYNC_FLUSH: the master is killed under load, the slave is promoted, and the two change places."""
+        """SYNC_MASTER and SYNC_FLUSH: the master is killed under load, the slave is promoted, and the two change places. The link between them
+        is a good one, or it is split, delayed, cut and half closed all the time."""
+        request.node.message_count = TURNS * PER_TURN
         while clusters:
             clusters.popitem()[1].close()
-        with make_group(jvm_slots, OURS, OURS, "sync") as group:
+        with make_group(jvm_slots, OURS, OURS, "sync", torn) as group:
+            request.node.logs = group.logs
             Admin(puppet, group.namesrv).wait_broker(GROUP)
             traffic = Traffic(puppet, group)
             traffic.admin.create_topic(group.master.broker_address, traffic.topic, 4)
             traffic.admin.wait_route(traffic.topic)
             acknowledged: set[int] = set()
+            chance = Random(4711)
             with Producer(puppet, group.namesrv, traffic.consumers + "-p", **QUICK) as producer:
-                for turn in range(20 if IS_FULL else 1):
+                for turn in range(TURNS):
                     traffic.wait_sync(producer)
                     # The log does not say what topics there are: a slave asks for that every ten seconds.
                     store = group.slave.store
@@ -300,7 +318,7 @@ class TestFailover:
                         traffic.topic, traffic.seed, PER_TURN, first=turn * PER_TURN, size=SIZE,
                         insist_ms=90_000,
                     )  # fmt: skip
-                    run.wait_attempted(PER_TURN // 3 + turn * 7 % (PER_TURN // 3))
+                    run.wait_attempted(chance.randrange(PER_TURN // 10, PER_TURN))
                     group.master.stop_broker(signal.SIGKILL)
                     group.promote_slave()
                     report = run.join()

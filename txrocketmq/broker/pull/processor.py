@@ -258,10 +258,15 @@ class PullProcessor:
         if status in _EMPTY_QUEUE and header.queue_offset != 0:
             code = _MOVED
         suggested = self._suggested(found, group)
+        following = found.next_begin_offset
         if self._store_config.broker_role == _SLAVE:
+            before = code
             code, suggested = self._as_slave(code, suggested, group, status)
+            if code != before:
+                # It is sent away with nothing: past what it was not handed out it must not go.
+                following = header.queue_offset
         key = f"{header.topic}{SEPARATOR}{header.consumer_group}"
-        self._offsets.note_pull(key, header.queue_id, found.next_begin_offset)
+        self._offsets.note_pull(key, header.queue_id, following)
         if may_hold and header.sys_flag & PULL_COMMIT_OFFSET:
             self._offsets.commit(
                 header.consumer_group,
@@ -285,7 +290,7 @@ class PullProcessor:
             code,
             PullMessageResponseHeader(
                 suggest_which_broker_id=suggested,
-                next_begin_offset=found.next_begin_offset,
+                next_begin_offset=following,
                 min_offset=found.min_offset,
                 max_offset=found.max_offset,
                 topic_sys_flag=topic.topic_sys_flag,
