@@ -53,11 +53,15 @@ class Seen:
 
 @attrs.define
 class Event:
-    """Something after which messages may come again, until `WINDOW_S` after its end."""
+    """Something after which messages may come again, until `WINDOW_S` after its end.
+
+    :ivar group: whose messages may; None: everybody's.
+    """
 
     kind: str
     began_s: float
     ended_s: float | None = None
+    group: str | None = None
 
 
 @attrs.define
@@ -91,25 +95,27 @@ class Ledger:
 
     :param ordered: groups to which each queue's messages must come in order.
     :param dead: group of dead letters, by the group that gave them up.
-    :param slack_s: more time by group, where messages come again only when something runs out after the event.
+    :param again_s: after which time a member handles a message again that it could not give back to the broker.
     """
 
     def __init__(
         self,
         ordered: Iterable[str] = (),
         dead: dict[str, str] | None = None,
-        slack_s: dict[str, float] | None = None,
+        again_s: float = WINDOW_S,
     ) -> None:
         self._ordered = frozenset(ordered)
         self._dead = dead or {}
-        self._slack_s = slack_s or {}
+        self._again_s = again_s
         self.sent: dict[str, Sent] = {}
         self.seen: list[Seen] = []
         self.events: list[Event] = []
 
-    def event(self, kind: str, now_s: float, *, lasts: bool = False) -> Event:
+    def event(
+        self, kind: str, now_s: float, *, lasts: bool = False, group: str | None = None
+    ) -> Event:
         """Note an event; one that lasts is ended by whoever began it."""
-        event = Event(kind, now_s, None if lasts else now_s)
+        event = Event(kind, now_s, None if lasts else now_s, group)
         self.events.append(event)
         return event
 
@@ -124,12 +130,13 @@ class Ledger:
             if (group, sent.key) not in done and (self._dead.get(group, ""), sent.key) not in done
         ]
 
-    def event_at(self, began_s: float, ended_s: float, slack_s: float = 0.0) -> str | None:
-        """The kind of the latest event whose time and window overlap a time; None for none."""
+    def event_at(self, began_s: float, ended_s: float, group: str | None = None) -> str | None:
+        """The kind of the latest event, for a group, whose time and window overlap a time; None for none."""
         found: Event | None = None
         for event in self.events:
             end_s = float("inf") if event.ended_s is None else event.ended_s
-            near = event.began_s <= ended_s and began_s <= end_s + WINDOW_S + slack_s
+            near = event.began_s <= ended_s and began_s <= end_s + WINDOW_S
+            near = near and event.group in (None, group)
             # What somebody did says more than that queues moved because of it.
             if near and (found is None or found.kind == MOVED or event.kind != MOVED):
                 found = event
@@ -145,6 +152,7 @@ class Ledger:
             row.sent += 1
             row.acknowledged += sent.is_acknowledged
         first: dict[tuple[str, str, int], Seen] = {}
+        copied: set[tuple[str, str]] = set()
         highest: dict[tuple[str, str, int], int] = {}
         dead_groups = frozenset(self._dead.values())
         for seen in sorted(self.seen, key=lambda seen: seen.at_s):
@@ -154,7 +162,7 @@ class Ledger:
             if again is not seen:
                 row.twice += seen.place == again.place
                 row.stored_twice += seen.place != again.place
-                kind = self._excuse(again, seen)
+                kind = self._excuse(first, copied, seen)
                 twice[kind or "nothing"] += 1
                 if kind is None:
                     faults.append(
@@ -193,20 +201,36 @@ class Ledger:
             found.append(f"{seen.key} came to {seen.group}, whose filter does not match")
         return found
 
-    def _excuse(self, first: Seen, again: Seen) -> str | None:
-        """The event that explains why a message came again."""
-        slack_s = self._slack_s.get(again.group, 0.0)
-        kind = self.event_at(again.at_s, again.at_s, slack_s)
-        if kind is not None or first.place == again.place:
-            return kind
-        # Stored twice: its producer had no answer in time, or its delivery was not noted, and the copy was due later.
-        sent = self.sent[again.key]
-        ended_s = again.at_s if sent.ended_s is None else sent.ended_s
-        kind = self.event_at(sent.began_s, ended_s, slack_s)
-        return None if kind is None else f"{kind}, sent again"
+    def _excuse(
+        self,
+        first: dict[tuple[str, str, int], Seen],
+        copied: set[tuple[str, str]],
+        again: Seen,
+    ) -> str | None:
+        """The event that explains why a message came again; None for none.
+
+        :param copied: messages of which a group has two copies already, both of which it may try again.
+        """
+        kind = self.event_at(again.at_s, again.at_s, again.group)
+        if kind is None and again.tries:
+            before = first.get((again.group, again.key, again.tries - 1))
+            if before is not None and before.place == again.place:
+                # Its member could not give it back, and kept it: that is when the event was.
+                since_s = again.at_s - self._again_s
+                kind = self.event_at(min(before.at_s, since_s), since_s, again.group)
+                kind = kind and NOT_GIVEN_BACK
+        if kind is None and (again.group, again.key) in copied:
+            kind = COPY
+        if kind is not None:
+            copied.add((again.group, again.key))
+            if again.group in self._dead:
+                copied.add((self._dead[again.group], again.key))
+        return kind
 
 
 MOVED = "queues moved"
+NOT_GIVEN_BACK = "message not given back"
+COPY = "tries of a copy that came by an event"
 
 
 def kind_of(key: str) -> str:

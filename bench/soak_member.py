@@ -2,7 +2,7 @@
 
     python -m bench.soak_member NAMESRV
 
-``{"m": [...]}`` is a message, written before the handler answers; ``{"q": topic}`` says that queues moved; ``{"up": 1}`` that all has begun.
+``{"m": [...]}`` is a message, written before the handler answers; ``{"q": topic, "g": group}`` says that queues moved; ``{"up": 1}`` that all has begun.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Member:
             client_rebalance=group != "soak-pop",
             pop_invisible_time=POP_INVISIBLE_MS,
             max_reconsume_times=MAX_TRIES if group == "soak-retry" else -1,
-            message_queue_listener=lambda topic, *_: say(q=topic),
+            message_queue_listener=lambda topic, *_: say(q=topic, g=group),
         )
 
         async def handle(messages: list[Any], context: Any) -> Any:

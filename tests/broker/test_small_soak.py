@@ -21,7 +21,7 @@ class SmallSoak:
     """One broker after the other on the same disk, and who sends to it and pops from it."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger(slack_s={"G": 40.0})
+        self.ledger = Ledger()
         self.broker = SmallBroker()
         self._greet()
         make_topic(self.broker)
