@@ -85,7 +85,7 @@ class MemberProcess(ProcessProtocol):
                 at_s, group, key, place, tries, is_done = what["m"]
                 self._ledger.seen.append(Seen(at_s, group, key, tuple(place), tries, is_done))
             elif "q" in what:
-                self.ledger.event(MOVED, time.time(), group=what["g"])
+                self._ledger.event(MOVED, time.time(), group=what["g"])
             elif not self.up.called:
                 self.up.callback(None)
 
