@@ -38,6 +38,13 @@ class Cell:
         self._stack.callback(puppet.close)
         return puppet
 
+    def configure(self, **settings: str) -> None:
+        """Change keys of the running broker as an operator does, until its next start."""
+        for key, value in settings.items():
+            words = ("-b", self.cluster.broker_address, "-k", key, "-v", value)
+            done = self.admin.command("updateBrokerConfig", *words)
+            assert "update broker config success" in done["output"], done["output"]
+
     def close(self) -> None:
         """End what the test started."""
         self._stack.close()

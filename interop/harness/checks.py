@@ -9,11 +9,15 @@ from collections.abc import Iterable, Sequence
 from .clients import Row, SendReport, Sent
 
 
-def expected_digest(seed: str, seq: int, size: int) -> str:
-    """What the puppet reports for a body of this seed, sequence number and size (computed without Java)."""
+def expected_body(seed: str, seq: int, size: int) -> bytes:
+    """The body that the puppet sends for a seed, sequence number and size (computed without Java)."""
     block = hashlib.sha256(f"{seed}:{seq}".encode()).hexdigest().encode()
-    body = (block * (size // len(block) + 1))[:size]
-    return hashlib.sha256(body).hexdigest()[:16]
+    return (block * (size // len(block) + 1))[:size]
+
+
+def expected_digest(seed: str, seq: int, size: int) -> str:
+    """What the puppet reports for such a body."""
+    return hashlib.sha256(expected_body(seed, seq, size)).hexdigest()[:16]
 
 
 def bodies_are_whole(rows: Iterable[Row], seed: str, size: int) -> None:

@@ -63,6 +63,7 @@ class SendReport:
     def __init__(self, summary: dict[str, Any]) -> None:
         self.attempted: int = summary["attempted"]
         self.failures: int = summary["failures"]
+        self.took_ms: int = summary["took_ms"]
         self.sent = sorted(Sent(*row) for row in summary["results"])
         self.errors: list[tuple[int, str, int | None]] = [
             (seq, text, code) for seq, text, code in summary["errors"]
@@ -112,11 +113,15 @@ class SendRun:
 
     def join(self, timeout_ms: int = 2 * PATIENCE_MS) -> SendReport:
         """Wait for the end of the run. AssertionError when a message failed for good."""
-        report = SendReport(
-            self._puppet.call("producer.send_join", job=self._job, timeout_ms=timeout_ms)
-        )
+        report = self.report(timeout_ms)
         assert not report.errors, f"{len(report.errors)} sends failed: {report.errors[:3]}"
         return report
+
+    def report(self, timeout_ms: int = 2 * PATIENCE_MS) -> SendReport:
+        """Wait for the end of the run; what became of each message, failed ones too."""
+        return SendReport(
+            self._puppet.call("producer.send_join", job=self._job, timeout_ms=timeout_ms)
+        )
 
 
 class Producer(_Client):
@@ -142,7 +147,8 @@ class Producer(_Client):
 
         ``mode`` is sync, async, oneway, batch, ordered (queue by key) or queue (all to one). ``first`` is the first sequence
         number, ``size`` the body's bytes, ``tags`` are taken in turn, ``insist_ms`` is for how long failed sends are repeated;
-        ``timed`` asks for times of delivery, taken in turn: ``NAME=value``, or ``NAME=+ms`` from now.
+        ``timed`` asks for times of delivery, taken in turn: ``NAME=value``, or ``NAME=+ms`` from now; ``properties`` are those of
+        every message, ``NAME=value``; ``rate`` is how many messages are begun in a second at most.
         """
         job = f"run-{next(_NUMBERS)}"
         self._ask("send_start", job=job, topic=topic, seed=seed, count=count, mode=mode, **args)
@@ -294,6 +300,18 @@ class Admin:
         """Every message of some topics, pulled queue by queue from the first offset to the last."""
         found = self._ask("read_topics", topics=list(topics), timeout_ms=PATIENCE_MS)
         return {topic: [Row(*row) for row in rows] for topic, rows in found.items()}
+
+    def read_queue(
+        self, topic: str, broker: str, beside: str, *, queue: int = 0, group: str = "puppet-reader"
+    ) -> list[Row]:
+        """Every message of a queue that has no route, such as a light one; ``beside`` is a topic of the same broker.
+
+        The group's position is put behind the last.
+        """
+        rows = self._ask(
+            "read_queue", topic=topic, broker=broker, beside=beside, queue=queue, group=group
+        )
+        return [Row(*row) for row in rows]
 
     def consume_offsets(self, group: str) -> list[tuple[str, str, int, int, int]]:
         """Topic, broker, queue, the broker's next offset and the group's, of all queues that the group has a position in."""

@@ -8,10 +8,12 @@ import pytest
 from small_broker import START_S, SmallBroker, properties, send_header
 from timers import bodies, delivered, recall, refused, run, send_timed
 
+from txrocketmq.codec.headers import DeleteTopicRequestHeader
 from txrocketmq.codec.recall import RecallHandle
 from txrocketmq.codec.storefiles import TIMER_CHECKPOINT
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.names import TIMER_TOPIC
+from txrocketmq.model.topic import TopicConfig
 
 START_MS = START_S * 1000
 
@@ -98,6 +100,19 @@ def test_a_delay_level_beats_a_delivery_time() -> None:
 def test_what_was_delivered_once_is_not_timed_again() -> None:
     broker = SmallBroker()
     send_timed(broker.connect(), TIMER_OUT_MS="1", TIMER_DELAY_SEC="60")
+    assert bodies(broker) == [b"late"]
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_written_all_the_same() -> None:
+    """As officially: whoever makes the topic anew finds what was acknowledged."""
+    broker = SmallBroker()
+    peer = broker.connect()
+    send_timed(peer, TIMER_DELAY_SEC="2")
+    doomed = DeleteTopicRequestHeader(topic="TopicA")
+    assert peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, doomed).code == 0
+    run(broker.clock, 3)
+    made = TopicConfig(topic_name="TopicA", read_queue_nums=1, write_queue_nums=1, perm=6)
+    broker.core.topics.update([made])
     assert bodies(broker) == [b"late"]
 
 

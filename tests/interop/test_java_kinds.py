@@ -94,6 +94,34 @@ class TestDelay:
         assert min(late) >= 0
         assert max(late) < LATE_MS, f"{sum(ms >= LATE_MS for ms in late)} came late"
 
+    @pytest.mark.short_columns("none")
+    def test_a_thousand_a_second_are_less_than_a_second_late(self, cell: Cell) -> None:
+        count, levels = min(cell.count, 10_000), [1, 2]
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            make_topics(cell, producer, cell.topic)
+            with WatchedConsumer(
+                cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK
+            ) as consumer:
+                consumer.wait(1)
+                run = producer.start_sending(
+                    cell.topic, cell.seed, count, "async", size=SIZE, delay_levels=levels, rate=1000
+                )
+                report = run.join()
+                consumer.wait(count + 1)
+                rows, times = counted(consumer.rows()), consumer.times()
+        rate = 1000 * count / report.took_ms
+        checks.nothing_is_lost(rows, range(count))
+        checks.nothing_came_twice(rows)
+        late = [
+            moment.stored_ms - moment.born_ms - DELAYS_MS[levels[moment.seq % 2]]
+            for moment in times
+            if moment.seq >= 0
+        ]
+        print(f"{rate:.0f} messages/s, late by {min(late)} to {max(late)} ms")
+        assert rate > 950, f"the machine sent {rate:.0f} messages/s"
+        assert min(late) >= 0
+        assert max(late) < LATE_MS, f"{sum(ms >= LATE_MS for ms in late)} came late"
+
 
 class TestRetry:
     """Messages that their consumer cannot use."""

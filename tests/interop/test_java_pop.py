@@ -30,6 +30,8 @@ pytestmark = [
 
 SIZE = 160
 INVISIBLE_MS = 10_000
+#: For how long an acknowledgement may be under way on a machine that is busy.
+UNACKNOWLEDGED_MS = 3_000
 QUICK: dict[str, Any] = {"poll_namesrv_ms": 2_000, "heartbeat_ms": 2_000}
 
 
@@ -132,7 +134,9 @@ class TestPop:
             with consumer(cell, fail_times=[0, 0, 0, 1]) as popping:
                 producer.send(cell.topic, cell.seed, count, size=SIZE)
                 popping.wait(count // 2)
+                went_ms = time.time() * 1000
                 cell.cluster.restart_broker(signal.Signals[how])
+                back_ms = time.time() * 1000
                 cell.admin.wait_broker(cell.cluster.broker_name)
                 producer.send(
                     cell.topic, cell.seed, count, first=count, size=SIZE, insist_ms=60_000
@@ -145,9 +149,11 @@ class TestPop:
         # Others come again, too, whose acknowledgement the broker did not get any more.
         assert failed <= {row.seq for row in rows if row.reconsumed}
         if how == "SIGTERM" and cell.column.servers == "ours":
-            # Only what a client holds at once, and had not acknowledged when the broker went, may come twice.
-            twice = Counter(row.seq for row in rows if row.seq not in failed)
-            assert sum(times - 1 for times in twice.values()) <= 128
+            # Only what was handed out just before, and was not acknowledged when the broker went, may come twice.
+            first: dict[int, Row] = {}
+            for row in rows:
+                if first.setdefault(row.seq, row) is not row and row.seq not in failed:
+                    assert went_ms - UNACKNOWLEDGED_MS < first[row.seq].received_ms < back_ms
 
     @pytest.mark.short_columns(COLUMNS[0])
     def test_a_group_goes_over_to_popping_and_back(self, cell: Cell) -> None:
@@ -169,7 +175,7 @@ class TestPop:
 
 def wait_again(one: WatchedConsumer, due: set[int]) -> list[Row]:
     """What a member got, once all of these came to it again or the time is over: after a kill others come twice, too."""
-    for _ in range(PATIENCE_MS // 500):
+    for _ in range(4 * PATIENCE_MS // 500):
         rows = counted(one.rows())
         if due <= {row.seq for row in rows if row.reconsumed}:
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -91,5 +92,44 @@ def test_queues_move_and_keep_their_numbers(pair: tuple[MixedCluster, Puppet]) -
         assert sent.offset < ends[sent.queue]
     status = told(admin, "topicStatus", "-t", topic)
     assert "__syslo__global__" in status
+    forget(cluster, puppet)
+
+
+def forget(cluster: MixedCluster, puppet: Puppet) -> None:
+    """Close the puppet's admin clients."""
     for server in [*cluster.name_servers, cluster.namesrv]:
         Admin(puppet, server).forget()
+
+
+@pytest.mark.short_columns("none")
+def test_logical_queues_are_those_they_were_after_a_kill(pair: tuple[MixedCluster, Puppet]) -> None:
+    cluster, puppet = pair
+    topic, seed = "Static", "static-seed"
+    first, second = cluster.brokers
+    admin = Admin(puppet, cluster.namesrv)
+    for server in cluster.name_servers:
+        for broker in cluster.brokers:
+            Admin(puppet, server).wait_broker(broker)
+    told(admin, "updateStaticTopic", "-t", topic, "-qn", str(QUEUES), "-b", f"{first},{second}")
+    for server in cluster.name_servers:
+        Admin(puppet, server).wait_route(topic)
+    with (
+        Producer(puppet, cluster.namesrv, "static-p", **QUICK) as producer,
+        PushConsumer(puppet, cluster.namesrv, "static-c", topic, **QUICK) as consumer,
+    ):
+        sent = producer.send(topic, seed, COUNT, size=SIZE, insist_ms=INSIST_MS).sent
+        cluster.restart_broker(first, signal.SIGKILL)
+        sent += producer.send(topic, seed, COUNT, first=COUNT, size=SIZE, insist_ms=INSIST_MS).sent
+        told(admin, "remappingStaticTopic", "-t", topic, "-b", second)
+        cluster.restart_broker(first, signal.SIGKILL)
+        cluster.restart_broker(second, signal.SIGKILL)
+        sent += producer.send(
+            topic, seed, COUNT, first=2 * COUNT, size=SIZE, insist_ms=INSIST_MS
+        ).sent
+        rows = consumer.wait_for_all(range(3 * COUNT))
+    checks.bodies_are_whole(rows, seed, SIZE)
+    checks.nothing_is_lost(rows, range(3 * COUNT))
+    places = [(one.queue, one.offset) for one in sent if one.offset >= 0]
+    assert len(set(places)) == len(places), "a place in a logical queue was given twice"
+    assert {queue for queue, _ in places} == set(range(QUEUES))
+    forget(cluster, puppet)

@@ -15,7 +15,7 @@ from interop.harness.clients import Admin, Producer, Row
 from interop.harness.cluster import Cluster, make_cluster
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
-from interop.harness.kinds import Times, WatchedConsumer
+from interop.harness.kinds import Times, TransactionProducer, WatchedConsumer
 from interop.harness.puppet import Puppet, PuppetError, PuppetPool
 
 #: 4.9.7 brokers have no timer; its clients can ask for times all the same.
@@ -46,6 +46,14 @@ def make_topic(admin: Admin, producer: Producer, topic: str) -> None:
 def counted(rows: list[Row]) -> list[Row]:
     """Without the message that made the topic."""
     return [row for row in rows if row.seq >= 0]
+
+
+def wait_until_stored(admin: Admin, topic: str, due: set[int]) -> None:
+    """Wait until these messages are in their topic."""
+    deadline = time.monotonic() + 90
+    while not due <= (found := {row.seq for row in admin.read_topics([topic])[topic]}):
+        assert time.monotonic() < deadline, sorted(due - found)
+        time.sleep(0.5)
 
 
 def none_is_early(times: list[Times], delay_ms: int) -> None:
@@ -92,6 +100,30 @@ class TestTimed:
         assert min(late) >= 0
         assert max(late) <= LATE_MS, f"{sum(ms > LATE_MS for ms in late)} came late"
 
+    @pytest.mark.short_columns("none")
+    def test_a_thousand_a_second_are_at_most_a_slot_late(self, cell: Cell) -> None:
+        count, asked = min(cell.count, 10_000), list(DELAYS)
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            make_topic(cell.admin, producer, cell.topic)
+            with WatchedConsumer(
+                cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK
+            ) as consumer:
+                consumer.wait(1)
+                run = producer.start_sending(
+                    cell.topic, cell.seed, count, "async", size=SIZE, timed=asked, rate=1000
+                )
+                report = run.join()
+                consumer.wait(count + 1)
+                rows, times = counted(consumer.rows()), consumer.times()
+        rate = 1000 * count / report.took_ms
+        checks.nothing_is_lost(rows, range(count))
+        checks.nothing_came_twice(rows)
+        late = [t.stored_ms - t.born_ms - DELAYS[asked[t.seq % 2]] for t in times if t.seq >= 0]
+        print(f"{rate:.0f} messages/s, late by {min(late)} to {max(late)} ms")
+        assert rate > 950, f"the machine sent {rate:.0f} messages/s"
+        assert min(late) >= 0
+        assert max(late) <= LATE_MS, f"{sum(ms > LATE_MS for ms in late)} came late"
+
     def test_what_cannot_wait_is_refused_or_comes_at_once(self, cell: Cell) -> None:
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p", retries=0) as producer:
             make_topic(cell.admin, producer, cell.topic)
@@ -106,6 +138,54 @@ class TestTimed:
             assert sent["recall_handle"] is None
             rows = cell.admin.read_topics([cell.topic])[cell.topic]
         assert "now" in [row.keys for row in rows]
+
+    @pytest.mark.short_columns("none")
+    def test_a_topic_that_is_deleted_meanwhile_is_written_all_the_same(self, cell: Cell) -> None:
+        broker, topic = cell.cluster.broker_address, ("-t", cell.topic)
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            make_topic(cell.admin, producer, cell.topic)
+            producer.send(cell.topic, cell.seed, 4, size=SIZE, timed=["TIMER_DELAY_MS=4000"])
+            other = cell.topic + "-other"
+            make_topic(cell.admin, producer, other)
+            words = ("-c", cell.cluster.settings(["brokerClusterName"])["brokerClusterName"])
+            assert "success" in cell.admin.command("deleteTopic", *words, *topic)["output"]
+            # One that is due later tells that the time of the others is over.
+            producer.send(other, cell.seed, 1, size=SIZE, timed=["TIMER_DELAY_MS=6000"])
+            wait_until_stored(cell.admin, other, {0})
+            words = ("-b", broker, "-r", "4", "-w", "4")
+            assert "success" in cell.admin.command("updateTopic", *words, *topic)["output"]
+            cell.admin.wait_route(cell.topic)
+            rows = counted(cell.admin.read_topics([cell.topic])[cell.topic])
+        # Whoever makes the topic anew finds them.
+        checks.nothing_is_lost(rows, range(4))
+        checks.bodies_are_whole(rows, cell.seed, SIZE)
+
+    @pytest.mark.short_columns("none")
+    def test_a_timed_transaction_never_comes_and_here_its_producer_is_told(
+        self, cell: Cell
+    ) -> None:
+        asked: dict[str, Any] = {"size": SIZE, "properties": ["TIMER_DELAY_MS=2000"]}
+        with (
+            Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer,
+            TransactionProducer(
+                cell.puppet, cell.namesrv, cell.group + "-t", ["commit"], **QUICK
+            ) as deciding,
+        ):
+            make_topic(cell.admin, producer, cell.topic)
+            if cell.column.is_control:
+                assert deciding.send(cell.topic, cell.seed, 2, **asked) == {
+                    0: "COMMIT_MESSAGE",
+                    1: "COMMIT_MESSAGE",
+                }
+            else:
+                with pytest.raises(PuppetError, match="a transactional message cannot be delayed"):
+                    deciding.send(cell.topic, cell.seed, 1, **asked)
+            producer.send(
+                cell.topic, cell.seed, 1, first=9, size=SIZE, timed=["TIMER_DELAY_MS=4000"]
+            )
+            wait_until_stored(cell.admin, cell.topic, {9})
+            rows = counted(cell.admin.read_topics([cell.topic])[cell.topic])
+        assert [row.seq for row in rows] == [9]
 
     @pytest.mark.parametrize("how", by_tier(["SIGKILL"], ["SIGTERM"]))
     def test_what_waits_survives_the_broker(self, cell: Cell, how: str) -> None:
@@ -243,22 +323,11 @@ class TestExchange:
                     never |= {seq for first in firsts for seq in range(first, first + 20, 5)}
                 if number == 0:
                     fill(puppet, cluster, 40, last_ms)
-                    wait_for(admin, {seq for seq in range(20) if seq % 5})
+                    wait_until_stored(admin, "Timed", {seq for seq in range(20) if seq % 5})
                 else:
-                    wait_for(admin, {seq for seq in range(60) if seq % 5})
+                    wait_until_stored(admin, "Timed", {seq for seq in range(60) if seq % 5})
             rows = counted(admin.read_topics(["Timed"])["Timed"])
             assert not never & {row.seq for row in rows}
             if "SIGKILL" not in hows:
                 checks.nothing_came_twice(rows)
             Admin(puppet, cluster.namesrv).forget()
-
-
-def wait_for(admin: Admin, due: set[int]) -> None:
-    """Wait until these messages are in their topic."""
-    deadline = time.monotonic() + 90
-    while True:
-        found = {row.seq for row in counted(admin.read_topics(["Timed"])["Timed"])}
-        if found >= due:
-            return
-        assert time.monotonic() < deadline, sorted(due - found)
-        time.sleep(0.5)

@@ -48,6 +48,7 @@ final class Admin {
         operations.put("admin.topics", args ->
             new ArrayList<>(admin(args).fetchAllTopicList().getTopicList()));
         operations.put("admin.read_topics", this::readTopics);
+        operations.put("admin.read_queue", this::readQueue);
         operations.put("admin.forget", args -> {
             DefaultMQAdminExt admin = admins.remove(args.text("namesrv"));
             if (admin != null) {
@@ -209,6 +210,31 @@ final class Admin {
                 found.put(topic, readTopic(consumer, topic));
             }
             return found;
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    /** Every message of a queue that has no route of its own, such as a light queue, from the first offset on; {@code beside} is a topic of the same broker. */
+    @SuppressWarnings("deprecation")
+    private Object readQueue(Args args) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args.text("group", "puppet-reader"));
+        Clients.configure(consumer, args);
+        consumer.start();
+        try {
+            // The client learns the broker's address by a question about a topic that has a route.
+            consumer.maxOffset(consumer.fetchSubscribeMessageQueues(args.text("beside")).iterator().next());
+            List<List<Object>> rows = new ArrayList<>();
+            MessageQueue queue = queue(args);
+            long at = args.number("offset", 0);
+            for (PullResult pulled = consumer.pull(queue, "*", at, 32); pulled.getPullStatus() == PullStatus.FOUND;
+                pulled = consumer.pull(queue, "*", at, 32)) {
+                pulled.getMsgFoundList().forEach(message -> rows.add(Received.row(message)));
+                at = pulled.getNextBeginOffset();
+            }
+            consumer.updateConsumeOffset(queue, at);
+            consumer.getDefaultMQPullConsumerImpl().getOffsetStore().persist(queue);
+            return rows;
         } finally {
             consumer.shutdown();
         }

@@ -26,6 +26,10 @@ final class Clients {
         if (args.has("persist_offset_ms")) {
             client.setPersistConsumerOffsetInterval(args.integer("persist_offset_ms"));
         }
+        client.setUnitMode(args.flag("unit_mode"));
         client.setVipChannelEnabled(args.flag("vip_channel"));
+        if (args.has("namespace")) {
+            client.setNamespace(args.text("namespace"));
+        }
     }
 }

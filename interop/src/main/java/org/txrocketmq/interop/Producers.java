@@ -54,6 +54,9 @@ final class Producers {
         producer.setRetryTimesWhenSendFailed(args.integer("retries", 2));
         producer.setRetryTimesWhenSendAsyncFailed(args.integer("retries", 2));
         producer.setDefaultTopicQueueNums(args.integer("topic_queues", 4));
+        if (args.has("topic_key")) {
+            producer.setCreateTopicKey(args.text("topic_key"));
+        }
         if (args.has("max_message_bytes")) {
             producer.setMaxMessageSize(args.integer("max_message_bytes"));
         }
@@ -128,7 +131,8 @@ final class Producers {
      * A run of messages with sequence numbers {@code first .. first+count-1}.
      *
      * <p>With {@code insist} a message that failed is sent again until it is acknowledged, so the run ends with every
-     * message stored at least once; else a failure is reported and the run goes on.
+     * message stored at least once; else a failure is reported and the run goes on. With {@code rate} no more messages
+     * than that are begun in a second; {@code took_ms} of the summary is for how long the run went on.
      */
     private static final class SendJob extends Thread {
         private final DefaultMQProducer producer;
@@ -142,12 +146,16 @@ final class Producers {
         private final List<String> tags;
         private final List<Integer> delayLevels;
         private final List<String> timed;
+        private final List<String> properties;
+        private final int rate;
+        private final long began = System.nanoTime();
         private final long insistUntil;
         private final List<List<Object>> results = new ArrayList<>();
         private final List<List<Object>> errors = new ArrayList<>();
         private final Semaphore inFlight = new Semaphore(ASYNC_IN_FLIGHT);
         private int attempted;
         private int failures;
+        private long tookMs;
         private Throwable crash;
 
         SendJob(DefaultMQProducer producer, Args args) {
@@ -164,6 +172,8 @@ final class Producers {
             tags = args.texts("tags");
             delayLevels = args.integers("delay_levels");
             timed = args.texts("timed");
+            properties = args.texts("properties");
+            rate = args.integer("rate", 0);
             insistUntil = System.currentTimeMillis() + args.number("insist_ms", 0);
         }
 
@@ -174,6 +184,7 @@ final class Producers {
                     sendBatches(args.integer("batch", 32));
                 } else {
                     for (int sequence = first; sequence < first + count; sequence++) {
+                        keepPace(sequence - first);
                         sendOne(sequence);
                     }
                 }
@@ -184,11 +195,24 @@ final class Producers {
             progressed(0);
         }
 
+        private void keepPace(int done) throws InterruptedException {
+            if (rate > 0) {
+                long ahead = began + done * 1_000_000_000L / rate - System.nanoTime();
+                if (ahead > 0) {
+                    Thread.sleep(ahead / 1_000_000, (int) (ahead % 1_000_000));
+                }
+            }
+        }
+
         private Message message(int sequence) {
             String tag = tags.isEmpty() ? null : tags.get(sequence % tags.size());
             String keys = args.flag("keys") ? seed + "-" + sequence : null;
             Message message = new Message(topic, tag, keys, Bodies.make(seed, sequence, size));
             message.putUserProperty(Received.SEQUENCE, Integer.toString(sequence));
+            for (String property : properties) {
+                int at = property.indexOf('=');
+                MessageAccessor.putProperty(message, property.substring(0, at), property.substring(at + 1));
+            }
             if (!delayLevels.isEmpty()) {
                 message.setDelayTimeLevel(delayLevels.get(sequence % delayLevels.size()));
             }
@@ -328,6 +352,7 @@ final class Producers {
 
         private synchronized void progressed(int messages) {
             attempted += messages;
+            tookMs = (System.nanoTime() - began) / 1_000_000;
             notifyAll();
         }
 
@@ -360,6 +385,7 @@ final class Producers {
             Map<String, Object> summary = new LinkedHashMap<>();
             summary.put("attempted", attempted);
             summary.put("failures", failures);
+            summary.put("took_ms", tookMs);
             summary.put("results", new ArrayList<>(results));
             summary.put("errors", new ArrayList<>(errors));
             return summary;

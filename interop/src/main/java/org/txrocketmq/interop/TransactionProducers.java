@@ -11,6 +11,7 @@ import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.TransactionSendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
@@ -56,6 +57,10 @@ final class TransactionProducers {
         for (int sequence = first; sequence < first + args.integer("count"); sequence++) {
             Message message = new Message(args.text("topic"), Bodies.make(seed, sequence, args.integer("size", 128)));
             message.putUserProperty(Received.SEQUENCE, Integer.toString(sequence));
+            for (String property : args.texts("properties")) {
+                int at = property.indexOf('=');
+                MessageAccessor.putProperty(message, property.substring(0, at), property.substring(at + 1));
+            }
             if (args.has("immunity_s")) {
                 message.putUserProperty("CHECK_IMMUNITY_TIME_IN_SECONDS", args.text("immunity_s"));
             }
