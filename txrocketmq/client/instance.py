@@ -17,13 +17,12 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from txrocketmq.client.address_server import AddressServer
 from txrocketmq.client.api import ClientApi
 from txrocketmq.client.config import ClientConfig, check_name_servers
 from txrocketmq.client.heartbeats import Heartbeats
 from txrocketmq.client.hooks import ExtraFields
 from txrocketmq.client.interfaces import IConsumerRole, IProducerRole
-from txrocketmq.client.name_servers import NameServers, Resolver, resolver_of
+from txrocketmq.client.name_servers import NameServers
 from txrocketmq.client.periodic import Periodic
 from txrocketmq.client.replies import PendingReplies
 from txrocketmq.client.requests import OPERATIONS, ClientRequests
@@ -35,8 +34,10 @@ from txrocketmq.interfaces import IConnection, IConnectionListener
 from txrocketmq.model.heartbeat import ConsumerData, ProducerData
 from txrocketmq.model.message import MessageQueue
 from txrocketmq.model.names import MASTER_ID
+from txrocketmq.remoting.address_server import AddressServer
 from txrocketmq.remoting.client import EndpointMaker, RemotingClient
 from txrocketmq.remoting.dispatch import Dispatcher, RequestHook
+from txrocketmq.remoting.host_names import Resolver, resolver_of
 from txrocketmq.remoting.limits import RemotingLimits
 from txrocketmq.remoting.transport import client_endpoint
 

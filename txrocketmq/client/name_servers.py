@@ -10,31 +10,23 @@ from __future__ import annotations
 import random as random_numbers
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import (
-    IHostResolution,
-    IReactorPluggableNameResolver,
-    IResolutionReceiver,
-)
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from txrocketmq.codec.command import RemotingCommand
 from txrocketmq.codec.headers import Header
 from txrocketmq.errors import MQClientError, NoRouteError, RemotingError
 from txrocketmq.interfaces import IRemotingClient
 from txrocketmq.model.codes import ResponseCode
+from txrocketmq.remoting.host_names import Resolver
 from txrocketmq.remoting.transport import format_address, parse_address
 
 log = Logger()
 
 LOOKUP_S = 30
 """Seconds after which the addresses of a host name are looked up again."""
-
-Resolver = Callable[[str], Deferred[list[str]]]
 
 
 class NameServers:
@@ -221,35 +213,3 @@ def check_answer(answer: RemotingCommand, servers: str) -> None:
             f"{servers} answers, but is no name server: {answer.remark} (name servers mostly "
             "listen on 9876, brokers on 10911)"
         )
-
-
-@implementer(IResolutionReceiver)
-class _Receiver:
-    def __init__(self) -> None:
-        self.found: list[str] = []
-        self.done: Deferred[list[str]] = Deferred()
-
-    def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
-        """Nothing to do yet."""
-
-    def addressResolved(self, address: Any) -> None:
-        """One address; of each family and protocol once."""
-        if address.host not in self.found:
-            self.found.append(address.host)
-
-    def resolutionComplete(self) -> None:
-        """All are known."""
-        self.done.callback(self.found)
-
-
-def resolver_of(reactor: Any) -> Resolver | None:
-    """Look-ups with a reactor's name resolver; None when it has none."""
-    if not IReactorPluggableNameResolver.providedBy(reactor):
-        return None
-
-    def resolve(name: str) -> Deferred[list[str]]:
-        receiver = _Receiver()
-        reactor.nameResolver.resolveHostName(receiver, name)
-        return receiver.done
-
-    return resolve

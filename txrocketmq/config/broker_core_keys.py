@@ -137,10 +137,14 @@ class BrokerCoreKeys:
     )
     reject_transaction_message: bool = flag(False, "Refuse transactional messages.", important=True)
     fetch_name_srv_addr_by_dns_lookup: bool = flag(
-        False, "Resolve the name servers' names again at each address refresh.", important=True
+        False,
+        "Resolve the name servers' names again at each address refresh; each address counts as a name server.",
+        important=True,
     )
     fetch_namesrv_addr_by_address_server: bool = flag(
-        False, "Ask a web server for the list of name servers.", important=True
+        False,
+        "Ask a web server for the list of name servers where `namesrvAddr` is empty: http://<rmqAddressServerDomain>:8080/rocketmq/<rmqAddressServerSubGroup>, two properties without a class.",
+        important=True,
     )
     fetch_namesrv_addr_interval: int = int64(10_000, "Milliseconds between two such questions.")
     send_thread_pool_queue_capacity: int = int32(

@@ -32,6 +32,9 @@ AT_START = frozenset(
         # Topics that are made at the start.
         *("brokerTopicEnable", "clusterTopicEnable", "defaultTopicQueueNums", "msgTraceTopicName"),
         *("reviveQueueNum", "traceTopicEnable"),
+        # Name servers that others tell.
+        *("fetchNamesrvAddrByAddressServer", "fetchNamesrvAddrInterval"),
+        *("fetchNameSrvAddrByDnsLookup", "updateNameServerAddrPeriod"),
         # Files and their sizes.
         *("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"),
         *("mappedFileSizeCommitLog", "warmMapedFileEnable"),

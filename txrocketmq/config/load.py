@@ -59,6 +59,10 @@ _SECTIONS: dict[Role, tuple[type, ...]] = {
 }
 
 
+LOOSE_KEYS = frozenset({"rmqAddressServerDomain", "rmqAddressServerSubGroup"})
+"""What official start-up code reads and no class declares; kept in `Settings.unknown`."""
+
+
 @attrs.define
 class Settings:
     """The configuration of one process.
@@ -105,7 +109,7 @@ class Settings:
                 setattr(section, spec.attribute, spec.parse(raw))
                 self.explicit[spec.name] = source
         if not known:
-            if name not in self.unknown:
+            if name not in self.unknown and name not in LOOSE_KEYS:
                 self._report_unknown(name, source)
             self.unknown[name] = raw
 

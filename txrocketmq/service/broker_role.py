@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 from txrocketmq.broker.addresses import host_port
 from txrocketmq.broker.config_files import ConfigFiles
 from txrocketmq.broker.core import FROZEN_KEYS, BrokerCore
+from txrocketmq.broker.name_server_source import NameServerSource, address_server_url
 from txrocketmq.config.load import Settings, kept_changes_path, split_addresses
 from txrocketmq.config.reload import RunTimeConfiguration
 from txrocketmq.config.schema import (
@@ -29,12 +30,15 @@ from txrocketmq.config.schema import (
 )
 from txrocketmq.config.write_back import write_back
 from txrocketmq.errors import ConfigError, StoreError
+from txrocketmq.remoting.address_server import AddressServer
 from txrocketmq.remoting.budget import Room
 from txrocketmq.remoting.client import RemotingClient
 from txrocketmq.remoting.dispatch import Dispatcher
+from txrocketmq.remoting.host_names import resolver_of
 from txrocketmq.remoting.limits import RemotingLimits
 from txrocketmq.remoting.protocol import RemotingServerFactory
 from txrocketmq.remoting.together import Together
+from txrocketmq.remoting.transport import client_endpoint
 from txrocketmq.service.addresses import advertised_host
 from txrocketmq.service.pools import BlockingPool
 from txrocketmq.service.ports import ClaimedPort, claim_port
@@ -99,6 +103,7 @@ class BrokerRole:
             reactor, limits=RemotingLimits.for_client(settings.section(NettyClientConfig))
         )
         self._core = self._make_core(settings)
+        self._name_servers = self._make_source(settings.unknown)
         dispatcher = Dispatcher(
             self._core.operations,
             self._core.handlers(),
@@ -154,6 +159,25 @@ class BrokerRole:
             keep_change=self._keep_change,
         )
 
+    def _make_source(self, loose: Mapping[str, str]) -> NameServerSource:
+        """Who tells the name servers."""
+        config = self._config
+        fetch = None
+        if config.fetch_namesrv_addr_by_address_server:
+            url = address_server_url(
+                loose.get("rmqAddressServerDomain", ""), loose.get("rmqAddressServerSubGroup", "")
+            )
+            fetch = AddressServer(self._reactor, url, "", client_endpoint).fetch
+        return NameServerSource(
+            config,
+            self._reactor,
+            fetch=fetch,
+            resolve=resolver_of(self._reactor)
+            if config.fetch_name_srv_addr_by_dns_lookup
+            else None,
+            changed=lambda: self._core.registration.register_all(True),
+        )
+
     def _dial(self, host: str, port: int, factory: IProtocolFactory) -> Deferred[Any]:
         """Connect to a master's replication port."""
         endpoint = HostnameEndpoint(self._reactor, host, port, timeout=_DIAL_TIMEOUT_S)
@@ -182,6 +206,7 @@ class BrokerRole:
             )
         self._is_serving = True
         self._core.start()
+        self._name_servers.start()
         return self._description()
 
     def _description(self) -> str:
@@ -198,6 +223,7 @@ class BrokerRole:
         """Unregister, flush, close."""
         if self._is_serving:
             self._is_serving = False
+            self._name_servers.stop()
             await self._send_clients_away()
             await self._core.replication.drain()
             await self._core.stop()
