@@ -316,6 +316,10 @@ class IQueueOffsets(Interface):
     def recovering(topic: str, queue_id: int) -> str | None:
         """Why a queue's next offset is not known yet after a start; None when it is."""
 
+    def incomplete(topic: str, queue_id: int) -> str | None:
+        """Why not all messages of a queue can be read yet after a start; None when they can. Until then its smallest offset is
+        not known either."""
+
     def queues() -> Iterable[tuple[str, int]]:
         """All ``(topic, queue_id)`` that have a consume queue."""
 

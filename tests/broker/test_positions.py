@@ -171,6 +171,7 @@ def test_nobody_guesses_offsets_of_a_queue_that_is_in_recovery(
     peer.send()
     recovering = {("TopicA", 0): "[RECOVERY]not known yet"}
     broker.store.recovering = lambda *queue: recovering.get(queue)  # type: ignore[method-assign]
+    broker.store.incomplete = broker.store.recovering  # type: ignore[method-assign]
     answer = peer.ask(code, header)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_BUSY, "[RECOVERY]not known yet")
     recovering.clear()

@@ -183,7 +183,7 @@ class CleaningWorld(World):
 
     def _do_read(self) -> None:
         key = self.rng.choice((*self.model.queue_keys(), None))
-        if key is None or self.store.recovering(*key) is not None:
+        if key is None or self.store.incomplete(*key) is not None:
             super()._do_read()
             return
         shown = self.store.max_offset(*key)

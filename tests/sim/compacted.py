@@ -77,7 +77,7 @@ class CompactedWorld(CleaningWorld):
 
     def _do_read(self) -> None:
         keys = self.model.queue_keys()
-        if not any(key[0] == TOPIC and self.store.recovering(*key) is not None for key in keys):
+        if not any(key[0] == TOPIC and self.store.incomplete(*key) is not None for key in keys):
             # While a queue is made again, its copy is served.
             super()._do_read()
 

@@ -108,8 +108,6 @@ class KindsWorld(World):
             self._batches.append((self.model.log[-1], first, count))
 
     def _do_put_light(self) -> None:
-        if self.store.putter.rebuild is not None:
-            return
         record = self._record(300)
         record.sys_flag, record.topic = 0, self.rng.choice(("TopicA", "TopicB"))
         names = self.rng.sample(LIGHT, self.rng.randint(1, 3))

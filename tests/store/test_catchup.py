@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 
 from tests.store.test_recovery import assert_holds, filled, kill, put
 from txrocketmq.codec.record import encode_record
+from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.store import queuetable, recover
@@ -30,21 +31,29 @@ NOTHING_FIRST = RecoveryLimits(
 class Opened:
     """A store that is just open, whose further work on its start waits for the test.
 
+    :ivar flushes: syncs of the log, where they wait for the test.
     :ivar outcome: what `load` came to; empty as long as it goes on.
     """
 
     def __init__(
-        self, disk: MemoryDisk, clock: Clock | None = None, limits: RecoveryLimits = NOTHING_FIRST
+        self,
+        disk: MemoryDisk,
+        clock: Clock | None = None,
+        limits: RecoveryLimits = NOTHING_FIRST,
+        config: MessageStoreConfig | None = None,
+        *,
+        hold_flushes: bool = False,
     ) -> None:
         self.pool = ManualPool()
+        self.flushes = ManualPool()
         self.clock = clock or Clock()
         files = ImmediatePool()
         self.store = MessageStore(
-            small_config(),
+            config or small_config(),
             disk,
             self.clock,
             pool=files,
-            flush_pool=files,
+            flush_pool=self.flushes if hold_flushes else files,
             read_pool=self.pool,
             limits=limits,
         )
@@ -106,17 +115,18 @@ def test_queues_that_are_lost_say_busy_and_hold_pulls_until_they_are_derived(cle
         kill(disk)
     opened = Opened(without_queues(disk), clock)
     store = opened.until_open()
-    assert send(store, 0) is PutMessageStatus.QUEUE_RECOVERING
-    reason = store.recovering(TOPIC, 1)
-    assert reason is not None
-    assert "recovery" in reason
-    waits = pull(store, 0, 70)
-    assert (waits.status, waits.next_begin_offset) == (GetMessageStatus.OFFSET_OVERFLOW_ONE, 70)
+    assert send(store, 0, "Unknown") is PutMessageStatus.QUEUE_RECOVERING
+    for reason in (store.recovering("Unknown", 1), store.incomplete(TOPIC, 1)):
+        assert reason is not None
+        assert "recovery" in reason
+    waits = pull(store, 0, 3)
+    assert (waits.status, waits.next_begin_offset) == (GetMessageStatus.OFFSET_OVERFLOW_ONE, 3)
     assert "%" in store.recovery_figures()["recoveryOfQueues"]
     arrived = set()
     store.add_arrival_listener(lambda topic, queue_id, *_: arrived.add(queue_id))
     opened.complete()
-    assert store.recovering(TOPIC, 1) is None
+    assert store.recovering("Unknown", 1) is None
+    assert store.incomplete(TOPIC, 1) is None
     assert store.recovery_figures() == {}
     assert arrived == {0, 1, 2}, "whoever waits is woken"
     assert_holds(store, 300)
@@ -158,7 +168,7 @@ def test_queues_are_completed_by_the_next_start_when_this_one_is_cut_short(
     opened.pool.run(jobs)
     # The timed flush writes what is derived by now.
     clock.advance(70)
-    assert store.recovering(TOPIC, 0) is not None
+    assert store.incomplete(TOPIC, 0) is not None
     if end == "stop":
         store.stop()
         opened.complete()

@@ -6,8 +6,8 @@ as somebody else wants any.
 
 * `IndexCatchUp` goes on where the index ends, and follows the log until it has reached its end; only then are new messages indexed in the
   turn of their append. Keys of newer messages cannot be found before.
-* `QueueRebuild` derives queues that are missing or behind. Until it is done their next offset is not known: they take no messages, answer
-  SYSTEM_BUSY to whoever asks for it, and hold pulls. All other queues are served.
+* `QueueRebuild` derives queues that are missing or behind. As long as the next offset of one of them is not known it takes no messages, and
+  answers SYSTEM_BUSY to whoever asks for it. Pulls of what is not derived yet are held. All other queues are served.
 
 Crash story: the checkpoint says no more of the queues than the rebuild has reached, and a stop before its end leaves the abort file, so the
 next start goes on there. Full index files are on the device before the checkpoint says so; after an orderly stop also the last one is trusted,
@@ -16,7 +16,7 @@ and the walk goes on behind its last message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -27,7 +27,8 @@ from txrocketmq.codec.record import RecordHead
 from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.index import IndexService
-from txrocketmq.store.queuetable import QueueTable
+from txrocketmq.store.nextoffsets import NextOffsets
+from txrocketmq.store.queuetable import QUEUES_AT_ONCE, AnyQueue, QueueTable, give_way
 from txrocketmq.store.reput import Reput
 from txrocketmq.store.scanning import SERVING_PIECE_BYTES, START_PIECE_BYTES, Progress, SlicedScan
 
@@ -42,6 +43,8 @@ WAIT_S = 0.1
 MAX_PAUSE_S = 0.05
 
 _TOLD_UNITS = 256
+
+_BOUND_EVERY_BYTES = 16 << 20
 
 
 class CatchUp:
@@ -203,11 +206,11 @@ class IndexCatchUp(CatchUp):
 
 
 class QueueRebuild(CatchUp):
-    """Derives queues from the log again.
+    """Derives queues from the log again, from its beginning on, and follows the log until it has reached its end. Meanwhile the log is
+    looked at from its end backwards, until all next offsets are known (`txrocketmq.store.nextoffsets`).
 
     :param begin: where the log holds the first message that one of them may lack; a record's first byte.
-    :param end: the log's end at the start. What comes later is not for these queues.
-    :param queues: which ones; None for all, also those that nobody knows yet.
+    :param known: what is known of their next offsets.
     :ivar timestamp_ms: store time of the newest message that was derived.
     :ivar fault: why it cannot go on, None while it can.
     """
@@ -223,96 +226,185 @@ class QueueRebuild(CatchUp):
         table: QueueTable,
         reput: Reput,
         begin: int,
-        end: int,
-        queues: Iterable[QueueKey] | None,
+        known: NextOffsets,
     ) -> None:
         super().__init__(commit_log, disk, pool, clock)
         self._table = table
         self._reput = reput
-        self._queues = None if queues is None else frozenset(queues)
-        self._deleted: set[str] = set()
-        self._touched: set[QueueKey] = set()
+        self._known = known
+        self._proof: SlicedScan | None = None
+        self._proof_low = known.low
+        self._bounded_at = 0
+        self._whole = 0
+        # Derived so far, and with nothing of them behind that as far as is known.
+        self._ended: set[QueueKey] = set()
         self.begin = begin
-        self.end = end
         self.timestamp_ms = 0
         self.fault: str | None = None
         self.when_done: Callable[[], object] = lambda: None
         self.when_damaged: Callable[[str], object] = lambda fault: None
 
     def covers(self, topic: str, queue_id: int) -> bool:
-        """Whether the next offset of a queue is not known yet."""
-        if self._queues is not None and (topic, queue_id) not in self._queues:
-            return False
-        return topic not in self._deleted
+        """Whether not all messages of a queue can be read yet."""
+        return self._known.covers((topic, queue_id))
 
-    def reason(self) -> str:
-        """What is told to those who ask for such a queue."""
+    def knows(self, topic: str, queue_id: int) -> bool:
+        """Whether the next offset of a queue is known."""
+        key = topic, queue_id
+        return not self._known.covers(key) or (self.fault is None and self._known.knows(key))
+
+    def reason(self, known: bool = False) -> str:
+        """What is told to those who ask for such a queue.
+
+        :param known: its next offset is known, but that is not what they ask for.
+        """
         if self.fault is not None:
             return f"[RECOVERY]this queue cannot be recovered: {self.fault}"
         state = "" if self.progress is None else f" ({self.progress.text()})"
-        return f"[RECOVERY]the broker is in recovery and does not know this queue's next offset yet{state}, try again later"
+        lacks = (
+            "derives this queue again" if known else "does not know this queue's next offset yet"
+        )
+        return f"[RECOVERY]the broker is in recovery and {lacks}{state}, try again later"
 
     def forget(self, topics: frozenset[str]) -> None:
         """Topics are deleted: their queues begin anew."""
-        self._deleted |= topics
+        self._known.forget(topics)
 
     async def _run(self) -> None:
-        number = "all" if self._queues is None else len(self._queues)
         self.log.warn(
-            "{number} queues are derived from the log again, from {begin} to {end}, while the broker serves what it can",
-            number=number,
+            "queues are derived from the log again, from {begin} to {end}, while the broker serves what it can; "
+            "the next offsets of {count} of them are known already",
             begin=self.begin,
-            end=self.end,
+            end=self._reput.offset,
+            count=len(self._table.ahead),
         )
-        self.progress = Progress("queues are derived", self.begin, self.end, self._now_ms)
-        scan = self._scan(self.begin, self.end)
+        self.progress = Progress("queues are derived", self.begin, self._reput.offset, self._now_ms)
+        scan = self._scan(self.begin, self._reput.offset)
         while not self._stopping:
             began = self._clock.seconds()
-            self._derive(await scan.piece(SERVING_PIECE_BYTES))
-            if scan.offset >= self.end:
+            if not self._known.is_complete:
+                await self._prove()
+            records = await scan.piece(SERVING_PIECE_BYTES)
+            if self._stopping or self.fault is not None:
+                return
+            self._derive(records)
+            if not self._known.is_complete and scan.offset >= self._known.low:
+                self._all_are_known()
+            while self._ended and self._known.is_complete and not self._stopping:
+                self._tell_ended()
+                await self._pool.submit(give_way)
+            scan.limit = self._reput.offset
+            if scan.offset >= self._reput.offset:
                 self._finish()
                 return
             if scan.ended:
                 if scan.offset >= self._commit_log.min_offset:
                     self._give_up(scan)
                     return
-                scan = self._scan(self._commit_log.min_offset, self.end)
-            self.progress.reached(scan.offset)
+                scan = self._scan(self._commit_log.min_offset, self._reput.offset)
+            self.progress.reached(scan.offset, self._reput.offset)
+            self._bound()
             await self._give_way(began)
 
+    # ------------------------------------------------------------------ backwards
+
+    async def _prove(self) -> None:
+        """Look at one more piece of the stretch before what was looked at."""
+        low = self._known.low
+        if low <= self.begin:
+            return
+        if self._proof is None:
+            files = self._commit_log.queue
+            file = files.find(low - 1)
+            self._proof_low = max(self.begin, low if file is None else file.base_offset)
+            self._proof = self._scan(self._proof_low, low)
+        scan = self._proof
+        self._known.note(await scan.piece(SERVING_PIECE_BYTES))
+        if scan.offset >= low:
+            self._known.settle(self._proof_low)
+            self._proof = None
+            if self._known.is_complete:
+                self._say_known()
+        elif scan.ended and not self._stopping:
+            self._give_up(scan)
+
+    def _all_are_known(self) -> None:
+        """What was derived and what was looked at meet: a queue that has nothing behind that place ends where it ends."""
+        self._proof = None
+        self._known.abandon()
+        self._say_known()
+
+    def _tell_ended(self) -> None:
+        """Wake who waits for some of the queues that are whole because nothing of them lies behind what was derived."""
+        for key in [self._ended.pop() for _ in range(min(len(self._ended), QUEUES_AT_ONCE))]:
+            queue = self._table.find(*key)
+            if queue is not None and key not in self._table.ahead:
+                self._tell(queue)
+
+    def _say_known(self) -> None:
+        assert self.progress is not None
+        self.log.info(
+            "all next offsets are known after {seconds} s; {count} queues are still derived",
+            seconds=round(self.progress.elapsed_ms / 1000, 1),
+            count=len(self._table.ahead),
+        )
+
+    def _bound(self) -> None:
+        end = self._commit_log.max_offset
+        if end - self._bounded_at >= _BOUND_EVERY_BYTES:
+            self._bounded_at = end
+            self._known.bound()
+
+    # ------------------------------------------------------------------ forwards
+
     def _derive(self, records: Sequence[tuple[int, RecordHead]]) -> None:
-        covers = self.covers
-        wanted = [item for item in records if covers(item[1].topic, item[1].queue_id)]
-        self._reput.derive_queues(wanted)
-        self._touched.update((head.topic, head.queue_id) for _, head in wanted)
-        for _, head in wanted:
-            self._touched.update(self._reput.light.keys(head.topic, head.properties))
+        covers, light = self._known.covers, self._reput.light
+        touched: set[QueueKey] = set()
+        for offset, head in records:
+            key = head.topic, head.queue_id
+            keys = light.keys(head.topic, head.properties)
+            if covers(key):
+                touched.add(key)
+                self._reput.derive_queues(((offset, head),))
+            elif any(map(covers, keys)):
+                self._reput.derive_light_queues(offset, head, covers)
+            touched.update(keys)
         if records:
             self.timestamp_ms = self._table.rebuilt_to_ms = records[-1][1].store_timestamp
+        self._settle(touched)
+
+    def _settle(self, keys: Collection[QueueKey]) -> None:
+        """Those of the queues that are whole take over from their rows, and whoever waits for them is woken."""
+        table = self._table
+        for key in keys:
+            queue = table.find(*key)
+            if queue is not None and key not in table.ahead and self._known.covers(key):
+                queue.next_index = queue.max_index
+                self._ended.add(key)
+        self._take_over(self._known.completed(table, keys))
+
+    def _take_over(self, whole: dict[AnyQueue, AnyQueue]) -> None:
+        self._reput.redirect(whole)
+        self._whole += len(whole)
+        for queue in whole.values():
+            self._tell(queue)
 
     def _finish(self) -> None:
         assert self.progress is not None
-        table = self._table
-        for key in self._touched:
-            queue = table.find(*key)
-            if queue is not None:
-                queue.correct_min(table.cache, self._commit_log.min_offset)
-                queue.next_index = queue.max_index
-        table.rebuilt_to_ms = None
+        if not self._known.is_complete:
+            self._all_are_known()
+        rest = list(self._table.ahead)
+        self._take_over(self._known.completed(self._table, rest, all_derived=True))
+        self._table.rebuilt_to_ms = None
         self.log.info(
-            "{count} queues were derived again in {seconds} s",
-            count=len(self._touched),
+            "{count} queues are whole again after {seconds} s",
+            count=self._whole,
             seconds=round(self.progress.elapsed_ms / 1000, 1),
         )
         self.when_done()
-        for key in self._touched:
-            self._tell(key)
 
-    def _tell(self, key: QueueKey) -> None:
+    def _tell(self, queue: AnyQueue) -> None:
         """Wake whoever waits for this queue, whatever tags it wants."""
-        queue = self._table.find(*key)
-        if queue is None:
-            return
         first = max(queue.min_index, queue.max_index - _TOLD_UNITS)
         units = queue.entries(self._table.cache, first, queue.max_index - first)
         for code in {unit[2] for _, unit, _ in units}:
@@ -321,7 +413,7 @@ class QueueRebuild(CatchUp):
     def _give_up(self, scan: SlicedScan) -> None:
         self.fault = (
             f"the commit log is damaged at {scan.offset} ({scan.damage or 'nothing was written there'}), "
-            f"before its end {self.end}: stop the broker and run `txrocketmq store repair`"
+            f"before its end {self._commit_log.max_offset}: stop the broker and run `txrocketmq store repair`"
         )
         self.log.critical("queues cannot be derived: {fault}", fault=self.fault)
         self.when_damaged(self.fault)

@@ -9,6 +9,8 @@ Crash story: the record says everything, so light queues are derived again as al
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model import properties as props
 from txrocketmq.model.message import MessageRecord
@@ -53,17 +55,17 @@ class LightQueues:
         names = text.split(LMQ_DISPATCH_SEPARATOR)
         if not all(map(_is_name, names)):
             return PutMessageStatus.MESSAGE_ILLEGAL
-        known = self._table.queues
-        new = sum((name, LMQ_QUEUE_ID) not in known for name in set(names))
+        table = self._table
+        new = sum(table.appending(name, LMQ_QUEUE_ID) is None for name in set(names))
         if new and self._table.light_count + new > self._config.max_lmq_consume_queue_num:
             return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
         return names
 
     def offsets_text(self, record: MessageRecord, names: list[str]) -> bytes:
         """The message's properties with its offset in each of these queues."""
-        known, offsets = self._table.queues, []
+        offsets = []
         for name in names:
-            queue = known.get((name, LMQ_QUEUE_ID))
+            queue = self._table.appending(name, LMQ_QUEUE_ID)
             offsets.append("0" if queue is None else str(queue.next_index))
         return with_property(
             record.properties,
@@ -75,7 +77,9 @@ class LightQueues:
         """The message is in the log: it has its places now. Which of them there are to be dispatched."""
         units = []
         for name in dict.fromkeys(names):
-            queue = self._table.create(name, LMQ_QUEUE_ID)
+            queue = self._table.appending(name, LMQ_QUEUE_ID)
+            if queue is None:
+                queue = self._table.create(name, LMQ_QUEUE_ID)
             if isinstance(queue, ConsumeQueue):
                 units.append((queue, queue.next_index))
                 queue.next_index += 1
@@ -104,10 +108,20 @@ class LightQueues:
                 units.append((queue, offset))
         return tuple(units)
 
-    def derived(self, topic: str, found: dict[str, str]) -> LightUnits:
-        """The places of a record that was found in the log, by its properties."""
+    def derived(
+        self,
+        topic: str,
+        found: dict[str, str],
+        wants: Callable[[tuple[str, int]], bool] | None = None,
+    ) -> LightUnits:
+        """The places of a record that was found in the log, by its properties.
+
+        :param wants: tells the queues that are asked for; None for all.
+        """
         units = {}
         for name, offset in places(self._config, topic, found):
+            if wants is not None and not wants((name, LMQ_QUEUE_ID)):
+                continue
             queue = self._table.create(name, LMQ_QUEUE_ID)
             if not isinstance(queue, BatchConsumeQueue):
                 units[queue] = offset

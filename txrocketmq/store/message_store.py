@@ -47,14 +47,13 @@ from txrocketmq.store.logdirs import LogDirectories, split_paths
 from txrocketmq.store.mapped import CHUNK_BYTES, WINDOW_BYTES, MappedFileQueue
 from txrocketmq.store.putting import MessagePutter, PutOutcome, TopicAttributes
 from txrocketmq.store.queuetable import QueueTable, give_way
-from txrocketmq.store.reader import StoreReader
+from txrocketmq.store.reader import StoreReader, waits
 from txrocketmq.store.recover import Recoverer, Recovery, RecoveryLimits
 from txrocketmq.store.replicalog import ReplicaLog
 from txrocketmq.store.replicating import ReplicationControl
 from txrocketmq.store.reput import ArrivalListener, BitMaps, Reput
 from txrocketmq.store.results import (
     GetMessageResult,
-    GetMessageStatus,
     QueryMessageResult,
 )
 
@@ -248,6 +247,7 @@ class MessageStore(ReplicationControl):
 
     def _begin_rebuild(self, recovery: Recovery) -> None:
         assert recovery.lost is not None
+        assert recovery.known is not None
         rebuild = self.rebuild = self.putter.rebuild = QueueRebuild(
             self.commit_log,
             self.disk,
@@ -256,8 +256,7 @@ class MessageStore(ReplicationControl):
             self.queue_table,
             self.reput,
             recovery.lost.begin,
-            recovery.end_offset,
-            recovery.lost.queues,
+            recovery.known,
         )
         rebuild.when_done = self._rebuilt
         rebuild.when_damaged = lambda fault: self.refuse_writes("damage", fault)
@@ -472,15 +471,12 @@ class MessageStore(ReplicationControl):
     def _get_plain(
         self, topic: str, queue_id: int, offset: int, *limits: Any
     ) -> GetMessageResult | Deferred[GetMessageResult]:
-        if self.rebuild is not None and self.rebuild.covers(topic, queue_id):
-            # Nobody may be moved to another offset now: whoever asks waits.
-            return GetMessageResult(
-                GetMessageStatus.OFFSET_OVERFLOW_ONE,
-                offset,
-                self.min_offset(topic, queue_id),
-                offset,
-            )
-        return self.reader.get_message(topic, queue_id, offset, *limits)
+        if self.rebuild is None or not self.rebuild.covers(topic, queue_id):
+            return self.reader.get_message(topic, queue_id, offset, *limits)
+        row = self.queue_table.ahead.get((topic, queue_id))
+        if row is None:
+            return waits(offset)
+        return self.reader.get_ahead(row, topic, queue_id, offset, *limits)
 
     def look_message(self, physical_offset: int) -> MessageExt | None:
         """See `IMessageReader`."""
@@ -511,7 +507,7 @@ class MessageStore(ReplicationControl):
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """See `IQueueOffsets`."""
-        queue = self.queue_table.find(topic, queue_id)
+        queue = self.queue_table.appending(topic, queue_id)
         return 0 if queue is None else queue.max_index
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool) -> int:
@@ -532,9 +528,15 @@ class MessageStore(ReplicationControl):
 
     def recovering(self, topic: str, queue_id: int) -> str | None:
         """See `IQueueOffsets`."""
-        if self.rebuild is None or not self.rebuild.covers(topic, queue_id):
+        if self.rebuild is None or self.rebuild.knows(topic, queue_id):
             return None
         return self.rebuild.reason()
+
+    def incomplete(self, topic: str, queue_id: int) -> str | None:
+        """See `IQueueOffsets`."""
+        if self.rebuild is None or not self.rebuild.covers(topic, queue_id):
+            return None
+        return self.rebuild.reason(known=self.rebuild.knows(topic, queue_id))
 
     def recovery_figures(self) -> dict[str, str]:
         """How far walks are that go on beside everything else; empty when there are none."""
@@ -547,7 +549,7 @@ class MessageStore(ReplicationControl):
 
     def queues(self) -> list[tuple[str, int]]:
         """See `IQueueOffsets`."""
-        return list(self.queue_table.queues)
+        return list({**self.queue_table.queues, **self.queue_table.ahead})
 
     def delete_topics(self, topics: Iterable[str]) -> int:
         """See `IQueueOffsets`. The messages stay in the log until it is cleaned."""

@@ -20,7 +20,7 @@ from txrocketmq.model import properties as props
 from txrocketmq.model.attributes import BATCH_CQ, QUEUE_TYPE
 from txrocketmq.model.flags import INNER_BATCH_FLAG, transaction_type
 from txrocketmq.model.message import MessageRecord
-from txrocketmq.model.names import RETRY_GROUP_TOPIC_PREFIX
+from txrocketmq.model.names import LMQ_QUEUE_ID, RETRY_GROUP_TOPIC_PREFIX
 from txrocketmq.model.properties import parse_properties, with_property, without_property
 from txrocketmq.store.batchqueue import MAX_BATCH_MESSAGES
 from txrocketmq.store.catchup import QueueRebuild
@@ -85,7 +85,7 @@ class MessagePutter:
         table = self._queue_table
         if self.refusals.reasons or not self.is_open or self._config.broker_role == _SLAVE:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
-        if self.rebuild is not None and self.rebuild.covers(record.topic, record.queue_id):
+        if self.rebuild is not None and not self.rebuild.knows(record.topic, record.queue_id):
             return PutMessageResult(PutMessageStatus.QUEUE_RECOVERING)
         if (
             self.replicas is not None
@@ -103,7 +103,11 @@ class MessagePutter:
             if isinstance(wanted, PutMessageResult):
                 return wanted
             record, light = wanted
-        queue = table.queues.get((topic, record.queue_id))
+        queue = (
+            table.queues.get((topic, record.queue_id))
+            if self.rebuild is None
+            else table.appending(topic, record.queue_id)
+        )
         if queue is None:
             result = self._commit_log.append(record, 0)
             if result.status is not _PUT_OK:
@@ -151,13 +155,13 @@ class MessagePutter:
         self, record: MessageRecord
     ) -> tuple[MessageRecord, list[str]] | PutMessageResult:
         """The message with its places in light queues written down, and the names of these; or why it is refused."""
-        if self.rebuild is not None:
-            # Any queue that is derived just now may hold messages that are in them.
-            return PutMessageResult(PutMessageStatus.QUEUE_RECOVERING)
         light = self._reput.light
         names = light.wanted(record)
         if isinstance(names, PutMessageStatus):
             return PutMessageResult(names)
+        rebuild = self.rebuild
+        if rebuild is not None and not all(rebuild.knows(name, LMQ_QUEUE_ID) for name in names):
+            return PutMessageResult(PutMessageStatus.QUEUE_RECOVERING)
         if not names:
             return record, names
         text = light.offsets_text(record, names)
@@ -167,7 +171,7 @@ class MessagePutter:
         """See `IMessageAppender`."""
         if self.refusals.reasons or not self.is_open or self._config.broker_role == _SLAVE:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)
-        if self.rebuild is not None and self.rebuild.covers(record.topic, record.queue_id):
+        if self.rebuild is not None and not self.rebuild.knows(record.topic, record.queue_id):
             return PutMessageResult(PutMessageStatus.QUEUE_RECOVERING)
         if (
             self.replicas is not None
@@ -176,7 +180,7 @@ class MessagePutter:
         ):
             return PutMessageResult(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH)
         topic = record.topic
-        queue = self._queue_table.queues.get((topic, record.queue_id))
+        queue = self._queue_table.appending(topic, record.queue_id)
         if not _topic_fits(topic) or transaction_type(record.sys_flag):
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL)
         try:
@@ -211,7 +215,7 @@ class MessagePutter:
         topic, queue_id = record.topic, record.queue_id
         count = props.count_of(parse_properties(record.properties).get(props.INNER_NUM)) or 0
         attributes = self.topic_attributes(topic)
-        queue = self._queue_table.queues.get((topic, queue_id))
+        queue = self._queue_table.appending(topic, queue_id)
         if (
             transaction_type(record.sys_flag)
             or not 0 < count <= MAX_BATCH_MESSAGES

@@ -59,6 +59,7 @@ class QueueTable:
     :ivar light_count: how many of them are light queues.
     :ivar dirty: queues with units that are not written yet; each says so itself too (``units.dirty``).
     :ivar failure: why the last flush failed, None when it did not.
+    :ivar ahead: the newest units of queues that are derived again (`txrocketmq.store.nextoffsets`): these take what is appended.
     :ivar rebuilt_to_ms: while queues are derived again: store time that this has reached, beyond which the checkpoint may not go.
     """
 
@@ -81,6 +82,7 @@ class QueueTable:
         self._resident_bytes = 0
         self._last_thorough_ms = 0
         self.queues: dict[tuple[str, int], AnyQueue] = {}
+        self.ahead: dict[tuple[str, int], AnyQueue] = {}
         self.light_count = 0
         self.dirty: list[AnyQueue] = []
         self.cache = BlockCache(disk)
@@ -124,6 +126,11 @@ class QueueTable:
     def find(self, topic: str, queue_id: int) -> AnyQueue | None:
         """A queue, None when it never had a message."""
         return self.queues.get((topic, queue_id))
+
+    def appending(self, topic: str, queue_id: int) -> AnyQueue | None:
+        """What takes the next message of a queue and knows its end; None when it never had one."""
+        key = topic, queue_id
+        return self.ahead.get(key) or self.queues.get(key)
 
     def create(self, topic: str, queue_id: int, *, batch: bool = False) -> AnyQueue:
         """The queue, made when there is none yet (its files appear with the first flush)."""

@@ -92,9 +92,13 @@ class StoreReader:
         max_bytes: int,
         message_filter: IMessageFilter | None,
         tries: int = WARM_TRIES,
+        row: AnyQueue | None = None,
     ) -> GetMessageResult | Deferred[GetMessageResult]:
-        """Read from a queue; see `IMessageReader.get_message`."""
-        queue = self._queues.queues.get((topic, queue_id))
+        """Read from a queue; see `IMessageReader.get_message`.
+
+        :param row: all that may be read of it as yet; whoever wants something else waits.
+        """
+        queue = self._queues.queues.get((topic, queue_id)) if row is None else row
         if queue is None:
             return GetMessageResult(
                 _Status.NO_MATCHED_LOGIC_QUEUE, self._corrected(offset, 0), 0, 0
@@ -102,16 +106,24 @@ class StoreReader:
         min_offset, max_offset = queue.min_index, queue.max_index
         if min_offset <= offset < max_offset:
             try:
-                return self._read(queue, offset, max_messages, max_bytes, message_filter, tries > 0)
+                found = self._read(
+                    queue, offset, max_messages, max_bytes, message_filter, tries > 0
+                )
+                if row is not None:
+                    # Where the queue begins is not known yet.
+                    found.min_offset = 0
+                return found
             except ColdRead as cold:
                 release = self._commit_log.queue.readers.hold(path for path, _, _ in cold.reads)
                 warmed: Deferred[None] = self._pool.submit(warm, self._disk, cold.reads)
                 warmed.addBoth(release)
             return warmed.addCallback(
                 lambda _: self.get_message(
-                    topic, queue_id, offset, max_messages, max_bytes, message_filter, tries - 1
+                    topic, queue_id, offset, max_messages, max_bytes, message_filter, tries - 1, row
                 )
             )
+        if row is not None:
+            return waits(offset)
         if max_offset == 0:
             status, following = _Status.NO_MESSAGE_IN_QUEUE, 0
         elif offset < min_offset:
@@ -121,6 +133,20 @@ class StoreReader:
         else:
             status, following = _Status.OFFSET_OVERFLOW_BADLY, max_offset
         return GetMessageResult(status, self._corrected(offset, following), min_offset, max_offset)
+
+    def get_ahead(
+        self,
+        row: AnyQueue,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        message_filter: IMessageFilter | None,
+    ) -> GetMessageResult | Deferred[GetMessageResult]:
+        """As `get_message`, of the newest messages of a queue whose older ones are not derived yet."""
+        limits = max_messages, max_bytes, message_filter
+        return self.get_message(topic, queue_id, offset, *limits, WARM_TRIES, row)
 
     def _corrected(self, old: int, new: int) -> int:
         """A slave does not correct offsets: it may merely be behind its master."""
@@ -451,6 +477,11 @@ class _Batch:
         if cold:
             raise ColdRead(cold)
         return found
+
+
+def waits(offset: int) -> GetMessageResult:
+    """The answer to who asks for what is not there yet: nobody may be moved to another offset."""
+    return GetMessageResult(_Status.OFFSET_OVERFLOW_ONE, offset, 0, offset)
 
 
 def warm(disk: IDisk, reads: list[tuple[str, int, int]]) -> None:

@@ -44,6 +44,7 @@ from txrocketmq.store.commitlog import CommitLog, LogScan
 from txrocketmq.store.consumequeue import ConsumeQueue
 from txrocketmq.store.damage import find_record, looks_lost
 from txrocketmq.store.index import IndexService
+from txrocketmq.store.nextoffsets import NextOffsets
 from txrocketmq.store.queuetable import QUEUES_AT_ONCE, AnyQueue, QueueTable, give_way
 from txrocketmq.store.reput import NOT_IN_QUEUE, Reput
 from txrocketmq.store.scanning import START_PIECE_BYTES, Progress, SlicedScan
@@ -105,6 +106,7 @@ class Recovery:
     :ivar damage: what was found at the end, None when nothing was written there.
     :ivar queues_cut: queues that pointed beyond the end.
     :ivar lost: queues that are left to be derived.
+    :ivar known: what is known of their next offsets.
     """
 
     clean: bool
@@ -115,6 +117,7 @@ class Recovery:
     damage: str | None
     queues_cut: int
     lost: LostQueues | None = None
+    known: NextOffsets | None = attrs.field(default=None, repr=False)
 
     @property
     def has_cut(self) -> bool:
@@ -158,6 +161,7 @@ class Recoverer:
         self._reput = reput
         self._now_ms = now_ms
         self._last_timestamp_ms = 0
+        self._known: NextOffsets | None = None
 
     def cancel(self) -> None:
         """Give up at the next piece."""
@@ -177,10 +181,14 @@ class Recoverer:
             self._index.cut_beyond(0)
             return Recovery(clean, 0, 0, 0, 0, None, 0)
         start, lost = self._clean_start() if clean else await self._crash_start()
+        if lost is not None:
+            self._known = self._make_known(lost, start)
         start, lost = await self._check_before(start, lost)
         if lost is not None and lost.queues is not None and self._reput.light.is_on:
             # Light queues share records with them, and cannot be derived in two parts.
             lost = LostQueues(lost.begin, None)
+        if lost is not None and self._known is None:
+            self._known = self._make_known(lost, start)
         if not clean or lost is not None or start < self._dispatched:
             self._hold_checkpoint(start if lost is None else lost.begin, lost)
         if not clean:
@@ -195,6 +203,19 @@ class Recoverer:
         scan, records = await self._read(start, lost, clean)
         await self._check_beyond(clean, scan)
         return await self._settle(clean, start, scan, records, lost)
+
+    def _make_known(self, lost: LostQueues, low: int) -> NextOffsets:
+        """What the records from an offset on say of the next offsets of lost queues."""
+        return NextOffsets(
+            self._config,
+            self._disk,
+            self._pool,
+            self._queues,
+            self._index,
+            self._checkpoint,
+            lost.queues,
+            low,
+        )
 
     def _hold_checkpoint(self, begin: int, lost: LostQueues | None) -> None:
         """Let the checkpoint promise nothing that is cut now and derived again: this start may be cut short, and the next one find
@@ -350,8 +371,12 @@ class Recoverer:
         lacking: set[QueueKey] = set()
         while not scan.is_done:
             self.check_cancelled()
-            for _, head in await scan.piece(START_PIECE_BYTES):
-                for short, place in self._lacking(head) if lost is None else ():
+            records = await scan.piece(START_PIECE_BYTES)
+            if self._known is not None:
+                self._known.note(records)
+                self._known.low = begin
+            for _, head in records if lost is None else ():
+                for short, place in self._lacking(head):
                     if (short.topic, short.queue_id) not in lacking:
                         self._say_what_lacks(short, place, head.physical_offset)
                         lacking.add((short.topic, short.queue_id))
@@ -465,7 +490,10 @@ class Recoverer:
         records = written = 0
         while not scan.is_done:
             self.check_cancelled()
-            for offset, head in await scan.piece(START_PIECE_BYTES):
+            found = await scan.piece(START_PIECE_BYTES)
+            if self._known is not None:
+                self._known.note(found)
+            for offset, head in found:
                 if lost is None or not lost.covers((head.topic, head.queue_id)):
                     dispatch(offset, head)
                 self._last_timestamp_ms = head.store_timestamp
@@ -540,7 +568,11 @@ class Recoverer:
             records=records,
             start=start,
         )
-        return Recovery(clean, start, end, records, doomed, scan.damage, queues_cut, lost)
+        if self._known is not None:
+            self._known.settle(self._known.low)
+        return Recovery(
+            clean, start, end, records, doomed, scan.damage, queues_cut, lost, self._known
+        )
 
 
 def _ends_before(queue: AnyQueue, index: int, head: RecordHead) -> bool:

@@ -191,6 +191,8 @@ class Reput:
         """Add the unit of a record to a queue that is not simply one longer by it."""
         if isinstance(queue, ExtendedQueue) and not queue.is_schedule:
             # What says when a message is to be delivered stays where a power failure cannot part it from the unit.
+            if physical_offset + size <= queue.max_physical_offset:
+                return
             bit_map = None
             if self.bit_maps is not None and extras is not None and extras.properties is not None:
                 bit_map = self.bit_maps(queue.topic, extras.properties)
@@ -266,6 +268,19 @@ class Reput:
         kept = [dispatch for dispatch in self._pending if dispatch[0].topic not in topics]
         self._pending.clear()
         self._pending.extend(kept)
+
+    def redirect(self, whole: Mapping[AnyQueue, AnyQueue]) -> None:
+        """What waits for these rows is for the queues that take their places."""
+        pending = self._pending
+        for _ in range(len(pending) if whole else 0):
+            dispatch = pending.popleft()
+            extras = dispatch[10]
+            if extras is not None and extras.light:
+                places = [(whole.get(row, row), offset) for row, offset in extras.light]
+                extras.light = tuple(
+                    (row, offset) for row, offset in places if isinstance(row, ConsumeQueue)
+                )
+            pending.append((whole.get(dispatch[0], dispatch[0]), *dispatch[1:]))
 
     def drop_waiting(self) -> None:
         """Forget what waits: the log is cut, and says the rest again."""
@@ -401,6 +416,17 @@ class Reput:
                 self.dispatch_head(physical_offset, head)
         finally:
             self.offset, self.index_is_current, self.listeners, table.newest_timestamp_ms = kept
+
+    def derive_light_queues(
+        self, physical_offset: int, head: RecordHead, wants: Callable[[tuple[str, int]], bool]
+    ) -> None:
+        """Derive the units of an older record in some light queues alone."""
+        found = parse_properties(head.properties)
+        tags = found.get(props.TAGS)
+        for queue, queue_offset in self.light.derived(head.topic, found, wants):
+            code = tags_code(tags) if tags else 0
+            queue.put(queue_offset, physical_offset, head.total_size, code, self._disk)
+            self._queues.mark_dirty(queue)
 
     def _place(
         self, physical_offset: int, head: RecordHead, found: dict[str, str]

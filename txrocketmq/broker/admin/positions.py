@@ -116,6 +116,7 @@ class PositionAdmin:
         topic, queue_id, offset = header.topic, header.queue_id, header.offset
         if offset is None or offset == -1:
             return self._offset_at(topic, queue_id, header.timestamp)
+        self._check_complete(topic, queue_id)
         first, end = (
             self._store.min_offset(topic, queue_id),
             self._store.max_offset(topic, queue_id),
@@ -155,7 +156,14 @@ class PositionAdmin:
         )
         return Reply(remark=REMARK_NO_CODE, body=encode_body(body))
 
+    def _check_complete(self, topic: str, queue_id: int) -> None:
+        """Refuse to guess where a queue begins that is still derived from the log."""
+        reason = self._store.incomplete(topic, queue_id)
+        if reason is not None:
+            raise ResponseError(ResponseCode.SYSTEM_BUSY, reason)
+
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        self._check_complete(topic, queue_id)
         if timestamp_ms < 0:
             return self._store.max_offset(topic, queue_id)
         return self._store.offset_by_time(topic, queue_id, timestamp_ms, False)

@@ -72,6 +72,8 @@ class DelayDelivery:
         self._counts = counts
         self._is_running = False
         self._busy: set[int] = set()
+        # Levels whose offset is known to be within their queue.
+        self._corrected: set[int] = set()
         # When each level that waits has to be looked at (wall-clock ms).
         self._due: dict[int, int] = {}
         self._timer: IDelayedCall | None = None
@@ -82,6 +84,7 @@ class DelayDelivery:
     def start(self) -> None:
         """Deliver from now on; what became due meanwhile comes in a second."""
         self._is_running = True
+        self._corrected.clear()
         first_ms = self._now_ms() + int(FIRST_LOOK_S * 1000)
         for topic, queue_id in self._store.queues():
             if topic == SCHEDULE_TOPIC:
@@ -108,7 +111,11 @@ class DelayDelivery:
             self._wait(level, self._delivery_ms(level, tags_code))
 
     def _correct(self, level: int) -> None:
-        """Bring a level's offset into what its queue has: the file may be older or newer than the log."""
+        """Bring a level's offset into what its queue has: the file may be older or newer than the log. Not while the queue is derived
+        again."""
+        if self._store.incomplete(SCHEDULE_TOPIC, level - 1) is not None:
+            return
+        self._corrected.add(level)
         offset = self._offsets.get(level)
         least = self._store.min_offset(SCHEDULE_TOPIC, level - 1)
         most = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
@@ -179,6 +186,10 @@ class DelayDelivery:
 
     async def _deliver(self, level: int) -> int | None:
         """Deliver some messages of a level; when it has to be looked at again, None when it is empty."""
+        if level not in self._corrected:
+            self._correct(level)
+            if level not in self._corrected:
+                return self._now_ms() + int(FIRST_LOOK_S * 1000)
         offset = self._offsets.get(level)
         entries = await value_of(
             self._upkeep.read_units(SCHEDULE_TOPIC, level - 1, offset, MESSAGES_OF_A_TURN)

@@ -260,6 +260,9 @@ class PopProcessor:
     async def _pop_locked(self, pop: Pop, key: Key, is_retry: bool) -> None:
         parts, header = self._parts, pop.header
         topic, group, queue_id = key
+        if parts.store.incomplete(topic, queue_id) is not None:
+            # Derived from the log just now: where the group stands must not be corrected.
+            return
         if (
             parts.config.enable_pop_message_threshold
             and parts.in_flight.count(key) > parts.config.pop_inflight_message_threshold

@@ -135,17 +135,31 @@ class ReviveQueue:
         self._places: deque[Point] = deque()
         self._is_running = False
         self._is_busy = False
+        self._is_placed = False
         self.next_offset = 0
         self.revived = 0
 
     def start(self) -> None:
         """Begin behind what is done for good."""
+        self._is_running = True
+        self._is_placed = False
+        self._find_place()
+
+    def _find_place(self) -> bool:
+        """Whether it is known where to begin: not while the queue is derived from the log."""
         parts, topic = self._parts, self._parts.log.topic
+        if self._is_placed or parts.store.incomplete(topic, self._queue_id) is not None:
+            return self._is_placed
         done = parts.offsets.query(REVIVE_GROUP, topic, self._queue_id)
         least = parts.store.min_offset(topic, self._queue_id)
         most = parts.store.max_offset(topic, self._queue_id)
         self.next_offset = min(max(done + 1, least), most)
-        self._is_running = True
+        # What waited when this broker last had this to do was another one's since.
+        self._points.clear()
+        self._due.clear()
+        self._places.clear()
+        self._is_placed = True
+        return True
 
     def stop(self) -> None:
         """Revive nothing any more; a pass that runs ends where it is."""
@@ -157,7 +171,7 @@ class ReviveQueue:
 
     def written(self, entry: Entry, place: int) -> None:
         """A record was just written: it need not be read when all before it was."""
-        if place == self.next_offset and self._is_running:
+        if place == self.next_offset and self._is_running and self._is_placed:
             self.next_offset = place + 1
             self._take(entry, place)
 
@@ -180,7 +194,7 @@ class ReviveQueue:
 
     def begin(self) -> None:
         """Begin a pass, unless one runs."""
-        if self._is_busy or not self._is_running:
+        if self._is_busy or not self._is_running or not self._find_place():
             return
         self._is_busy = True
         running = Deferred.fromCoroutine(self._pass())

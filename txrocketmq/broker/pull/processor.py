@@ -6,7 +6,6 @@ Stands for ``PullMessageProcessor`` and ``DefaultPullMessageResultHandler``. A p
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 from twisted.internet.defer import Deferred
@@ -108,7 +107,7 @@ class PullProcessor:
         self.held = HeldPulls(
             clock,
             self._answer_woken,
-            cast("Callable[[str, int], int]", store.max_offset),
+            self._readable_end,
             lambda: config.pull_thread_pool_queue_capacity,
             self._newest_record,
         )
@@ -194,6 +193,11 @@ class PullProcessor:
         if self.watch is not None:
             self.watch.read_cold(group, found.size_bytes)
         return found
+
+    def _readable_end(self, topic: str, queue_id: int) -> int:
+        """Up to where a pull may hope for messages; of a queue that is derived again nobody knows before he asks."""
+        store = self._store
+        return 0 if store.incomplete(topic, queue_id) else store.max_offset(topic, queue_id)
 
     def _moved_to(self, offset: int, header: PullMessageRequestHeader) -> GetMessageResult:
         """The outcome of a pull whose group an operator moved to another offset."""

@@ -104,6 +104,8 @@ class MappingCleaner:
     ) -> bool:
         broker = item.bname or ""
         if broker == self._broker:
+            if self._store.incomplete(topic, item.queue_id) is not None:
+                return False
             start = self._store.min_offset(topic, item.queue_id)
             end = self._store.max_offset(topic, item.queue_id)
             return start == end or end == 0

@@ -130,7 +130,7 @@ class TimerTaking:
     async def _take_some(self) -> bool:
         """Take some messages; False when there is nothing to do now."""
         timer = self._timer
-        if self._store.recovering(TIMER_TOPIC, 0) is not None:
+        if self._store.incomplete(TIMER_TOPIC, 0) is not None:
             return False
         self._correct()
         count = MESSAGES_OF_A_TURN

@@ -121,7 +121,14 @@ class TransactionChecks:
         half_topic = self._parts.topics.get(TRANS_HALF_TOPIC)
         queues = 1 if half_topic is None else half_topic.read_queue_nums
         for queue_id in range(queues):
+            if self._is_incomplete(queue_id):
+                # Derived from the log just now: where the last round stood must not be lost.
+                continue
             await Round(self._parts, queue_id, self.now_ms(), self).run()
+
+    def _is_incomplete(self, queue_id: int) -> bool:
+        topics = TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+        return any(self._parts.store.incomplete(topic, queue_id) for topic in topics)
 
     # ------------------------------------------------------------------ what a round needs of time
 

@@ -1,0 +1,353 @@
+"""When does a lost queue take messages again, and what do readers of it see before it is whole?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from tests.store.test_catchup import Opened
+from tests.store.test_recovery import kill
+from txrocketmq.codec.record import decode_records, encode_batch
+from txrocketmq.model.flags import (
+    INNER_BATCH_FLAG,
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+)
+from txrocketmq.model.message import MessageRecord
+from txrocketmq.model.properties import format_properties
+from txrocketmq.store import nextoffsets
+from txrocketmq.store.message_store import MessageStore
+from txrocketmq.store.results import GetMessageResult, GetMessageStatus, PutMessageResult
+from txrocketmq.store.results import PutMessageStatus as Put
+from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.store import open_memory_store, small_config
+
+HOT, COLD, OLD = ("Hot", 0), ("Cold", 0), ("Old", 0)
+Key = tuple[str, int]
+BODY = b"x" * 2000
+ALL = {"enable_lmq": True, "enable_multi_dispatch": True}
+
+
+def message(key: Key, body: bytes = BODY, sys_flag: int = 0, **found: str) -> MessageRecord:
+    return MessageRecord(
+        topic=key[0],
+        queue_id=key[1],
+        body=body,
+        properties=format_properties({"UNIQ_KEY": "id", **found}),
+        sys_flag=sys_flag,
+    )
+
+
+def put(store: MessageStore, record: MessageRecord) -> PutMessageResult:
+    result = store.put_message(record)
+    assert isinstance(result, PutMessageResult)
+    return result
+
+
+def status(store: MessageStore, key: Key) -> Put:
+    return put(store, message(key, b"new")).status
+
+
+def read(store: MessageStore, key: Key, offset: int = 0) -> GetMessageResult:
+    found = store.get_message(*key, offset, 32, 1 << 20, None)
+    assert isinstance(found, GetMessageResult)
+    return found
+
+
+def bodies(store: MessageStore, key: Key, offset: int = 0) -> list[bytes]:
+    found: list[bytes] = []
+    while offset < store.max_offset(*key):
+        result = read(store, key, offset)
+        assert result.status is GetMessageStatus.FOUND, result
+        found += [m.body for m in decode_records(b"".join(result.records))]
+        offset = result.next_begin_offset
+    return found
+
+
+def assert_waits(store: MessageStore, key: Key, offset: int) -> None:
+    found = read(store, key, offset)
+    assert (found.status, found.next_begin_offset) == (
+        GetMessageStatus.OFFSET_OVERFLOW_ONE,
+        offset,
+    )
+
+
+def lost(fill: Callable[[MessageStore], object], **keys: object) -> tuple[MemoryDisk, Clock]:
+    """A store that was stopped, and whose queues are gone."""
+    disk, clock = MemoryDisk(), Clock()
+    clock.advance(1_700_000_000)
+    store = open_memory_store(disk, clock, config=small_config(**keys))
+    fill(store)
+    store.stop()
+    disk.rmtree("/store/consumequeue")
+    disk.rmtree("/store/batchconsumequeue")
+    return disk, clock
+
+
+def long_log(store: MessageStore) -> None:
+    """Some twenty files: one queue has messages everywhere, one in the middle, one at the beginning only."""
+    for number in range(600):
+        put(store, message(HOT, b"hot %d " % number + BODY))
+        if number == 300:
+            put(store, message(COLD, b"cold"))
+        if number == 0:
+            put(store, message(OLD, b"old"))
+
+
+def test_a_queue_takes_messages_once_its_newest_record_was_seen_and_others_wait_for_theirs() -> (
+    None
+):
+    disk, clock = lost(long_log)
+    opened = Opened(disk, clock)
+    store = opened.until_open()
+    assert len(store.commit_log.queue.files) > 15
+    assert store.recovering(*HOT) is None
+    assert store.max_offset(*HOT) == 600
+    assert put(store, message(HOT, b"hot 600")).queue_offset == 600
+    assert store.max_offset(*HOT) == 601
+    for key in (COLD, OLD, ("Unknown", 0)):
+        assert store.recovering(*key) is not None
+        assert status(store, key) is Put.QUEUE_RECOVERING
+    jobs = 0
+    while store.recovering(*COLD) is not None:
+        jobs += opened.pool.run(1)
+        clock.advance(0.1)
+    assert store.rebuild is not None, "the rest is still derived"
+    assert store.incomplete(*COLD) is not None
+    assert store.max_offset(*COLD) == 1
+    assert put(store, message(COLD, b"cold 1")).queue_offset == 1
+    # From both ends at once, and a file takes two reads: the middle is reached when each walk is there.
+    assert jobs <= 2 * len(store.commit_log.queue.files)
+    opened.complete()
+    assert store.rebuild is None
+    assert status(store, ("Unknown", 0)) is Put.PUT_OK
+    assert bodies(store, COLD) == [b"cold", b"cold 1"]
+    assert bodies(store, OLD) == [b"old"]
+    hot = bodies(store, HOT)
+    assert [body.split()[1] for body in hot] == [b"%d" % number for number in range(601)]
+    assert put(store, message(HOT, b"hot 601")).queue_offset == 601
+    store.stop()
+    assert not disk.exists("/store/abort")
+
+
+def test_all_next_offsets_are_known_when_both_walks_meet() -> None:
+    disk, clock = lost(long_log)
+    opened = Opened(disk, clock)
+    store = opened.until_open()
+    jobs = 0
+    while store.recovering("Unknown", 7) is not None:
+        jobs += opened.pool.run(1)
+        clock.advance(0.1)
+    assert jobs <= 2 * len(store.commit_log.queue.files)
+    assert store.incomplete(*HOT) is not None
+    assert store.incomplete(*OLD) is None, "a queue that is whole is not waited with"
+    assert bodies(store, OLD) == [b"old"]
+    assert put(store, message(("Unknown", 7))).queue_offset == 0
+    assert bodies(store, ("Unknown", 7)) == [BODY]
+
+
+def test_readers_who_keep_up_are_served_and_others_wait_where_they_are() -> None:
+    disk, clock = lost(long_log)
+    opened = Opened(disk, clock)
+    store = opened.until_open()
+    assert [body.split()[1] for body in bodies(store, HOT, 590)] == [
+        b"%d" % number for number in range(590, 600)
+    ]
+    found = read(store, HOT, 595)
+    assert found.max_offset == 600
+    for offset in (0, 300, 600, 700):
+        assert_waits(store, HOT, offset)
+    assert_waits(store, OLD, 0)
+    put(store, message(HOT, b"hot 600"))
+    assert bodies(store, HOT, 600) == [b"hot 600"]
+    woken = set()
+    store.add_arrival_listener(lambda topic, *_: woken.add(topic))
+    opened.complete()
+    assert woken == {"Hot", "Cold", "Old"}
+    assert read(store, HOT, 700).status is GetMessageStatus.OFFSET_OVERFLOW_BADLY
+    assert store.min_offset(*HOT) == 0
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_start_that_is_cut_short_anywhere_leaves_nothing_that_could_be_believed(end: str) -> None:
+    jobs = 0
+    while True:
+        disk, clock = lost(long_log)
+        opened = Opened(disk, clock)
+        store = opened.until_open()
+        for _ in range(jobs):
+            opened.pool.run(1)
+            clock.advance(0.1)
+        sent = 0
+        for key in (HOT, COLD):
+            sent += status(store, key) is Put.PUT_OK
+        is_done = store.rebuild is None
+        clock.advance(70)
+        if end == "stop":
+            store.stop()
+            opened.complete()
+            assert disk.exists("/store/abort") is not is_done
+        else:
+            kill(disk)
+        again = Opened(disk, clock)
+        store = again.until_open()
+        assert store.recovering(*HOT) is None
+        assert store.max_offset(*HOT) == 601
+        store = again.complete()
+        assert len(bodies(store, HOT)) == 601
+        assert bodies(store, COLD) == [b"cold", b"new"][:sent]
+        assert bodies(store, OLD) == [b"old"]
+        if is_done:
+            break
+        jobs += 3
+    assert jobs > 20
+
+
+def test_what_is_written_of_a_queue_meanwhile_is_its_beginning() -> None:
+    """An official broker reads a queue's files up to the first unit that was not written, and derives what follows."""
+    disk, clock = lost(long_log)
+    opened = Opened(disk, clock)
+    store = opened.until_open()
+    for _ in range(12):
+        opened.pool.run(1)
+        put(store, message(HOT, b"more"))
+        clock.advance(0.1)
+    clock.advance(70)
+    names = disk.listdir("/store/consumequeue/Hot/0")
+    data = b"".join(disk.read_at(f"/store/consumequeue/Hot/0/{name}", 0, 2000) for name in names)
+    assert names == [f"{number * 2000:020d}" for number in range(len(names))]
+    written = [number for number in range(len(data) // 20) if any(data[20 * number :][:20])]
+    assert written == list(range(len(written)))
+    assert 0 < len(written) < 600
+
+
+# --------------------------------------------------------------------------- what a record may be
+
+
+def test_records_that_are_in_no_queue_prove_nothing() -> None:
+    def fill(store: MessageStore) -> None:
+        long_log(store)
+        put(store, message(HOT, sys_flag=TRANSACTION_COMMIT_TYPE))
+        put(store, message(HOT, sys_flag=TRANSACTION_PREPARED_TYPE))
+        put(store, message(HOT, sys_flag=TRANSACTION_ROLLBACK_TYPE))
+        put(store, message(("Half", 0), sys_flag=TRANSACTION_PREPARED_TYPE))
+
+    opened = Opened(*lost(fill))
+    store = opened.until_open()
+    assert store.max_offset(*HOT) == 601
+    assert store.recovering("Half", 0) is not None
+    opened.complete()
+    assert len(bodies(store, HOT)) == 601
+
+
+def test_a_queue_that_was_begun_anew_goes_on_behind_its_last_message() -> None:
+    def fill(store: MessageStore) -> None:
+        long_log(store)
+        store.delete_topics(["Hot"])
+        for number in range(10):
+            put(store, message(HOT, b"anew %d" % number))
+
+    opened = Opened(*lost(fill))
+    store = opened.until_open()
+    assert store.max_offset(*HOT) == 10
+    assert bodies(store, HOT) == [b"anew %d" % number for number in range(10)]
+    assert put(store, message(HOT, b"anew 10")).queue_offset == 10
+    opened.complete()
+    assert bodies(store, HOT) == [b"anew %d" % number for number in range(11)]
+
+
+def test_batches_and_light_queues_have_next_offsets_too() -> None:
+    def batch(number: int) -> MessageRecord:
+        record = message(
+            ("Batches", 0), encode_batch([(0, b"%d" % number, b"")] * 3), INNER_BATCH_FLAG
+        )
+        record.properties = format_properties({"UNIQ_KEY": "id", "INNER_NUM": "3"})
+        return record
+
+    def fill(store: MessageStore) -> None:
+        store.use_topic_attributes(
+            lambda topic: {"queue.type": "BatchCQ"} if topic == "Batches" else {}
+        )
+        for number in range(200):
+            put(store, message(HOT))
+            put(store, message(HOT, INNER_MULTI_DISPATCH="%LMQ%a,%LMQ%b"))
+            if number > 100:
+                put(store, message(COLD, INNER_MULTI_DISPATCH="%LMQ%a"))
+            put(store, batch(number))
+
+    disk, clock = lost(fill, **ALL)
+    opened = Opened(disk, clock, config=small_config(**ALL))
+    store = opened.until_open()
+    light = ("%LMQ%a", 0)
+    assert store.max_offset("Batches", 0) == 600
+    assert store.max_offset(*light) == 299
+    assert put(store, batch(200)).queue_offset == 600
+    assert put(store, message(HOT, b"last", INNER_MULTI_DISPATCH="%LMQ%a")).status is Put.PUT_OK
+    unknown = message(HOT, INNER_MULTI_DISPATCH="%LMQ%new")
+    assert put(store, unknown).status is Put.QUEUE_RECOVERING
+    assert bodies(store, light, 299) == [b"last"]
+    opened.complete()
+    assert len(bodies(store, light)) == 300
+    assert len(bodies(store, ("%LMQ%b", 0))) == 200
+    assert store.max_offset("Batches", 0) == 603
+    assert len(bodies(store, ("Batches", 0))) == 201
+    assert put(store, unknown).status is Put.PUT_OK
+
+
+def test_messages_that_wait_for_the_device_go_to_the_queue_that_is_whole_by_then() -> None:
+    disk, clock = lost(long_log)
+    opened = Opened(
+        disk, clock, config=small_config(flush_disk_type="SYNC_FLUSH"), hold_flushes=True
+    )
+    store = opened.until_open()
+    answers: list[PutMessageResult] = []
+    for key in (HOT, HOT):
+        result = store.put_message(message(key, b"late"))
+        assert isinstance(result, Deferred)
+        result.addCallback(answers.append)
+    assert store.max_offset(*HOT) == 600
+    opened.complete()
+    assert store.incomplete(*HOT) is None
+    assert store.max_offset(*HOT) == 600
+    opened.flushes.run()
+    assert [answer.queue_offset for answer in answers] == [600, 601]
+    assert bodies(store, HOT)[600:] == [b"late", b"late"]
+
+
+def test_rows_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nextoffsets, "MAX_ROW_BYTES", 100)
+    opened = Opened(*lost(long_log))
+    store = opened.until_open()
+    assert_waits(store, HOT, 595)
+    assert put(store, message(HOT, b"new")).queue_offset == 600
+    assert bodies(store, HOT, 600) == [b"new"]
+    opened.complete()
+    assert len(bodies(store, HOT)) == 601
+
+
+def test_a_topic_that_is_deleted_meanwhile_begins_anew() -> None:
+    opened = Opened(*lost(long_log))
+    store = opened.until_open()
+    put(store, message(HOT, b"old"))
+    store.delete_topics(["Hot"])
+    assert put(store, message(HOT, b"new")).queue_offset == 0
+    opened.complete()
+    assert bodies(store, HOT) == [b"new"]
+
+
+def test_damage_in_an_old_file_is_found_by_the_walk_backwards_too() -> None:
+    disk, clock = lost(long_log)
+    names = disk.listdir("/store/commitlog")
+    disk.write_at(f"/store/commitlog/{names[-3]}", 5000, b"\xff" * 10_000)
+    opened = Opened(disk, clock)
+    store = opened.until_open()
+    opened.complete()
+    reason = store.recovering(*OLD)
+    assert reason is not None
+    assert "txrocketmq store repair" in reason
+    assert store.write_refusal is not None
+    assert store.recovering(*HOT) is not None
