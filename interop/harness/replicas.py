@@ -92,7 +92,9 @@ class ReplicaGroup:
             raise
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            error.add_note(self.logs())
         self._stack.close()
 
     @property
@@ -140,7 +142,8 @@ class ReplicaGroup:
             return any(words in self.logs(200) for words in told)
 
         def follows() -> bool:
-            return log_end(self.slave.store) >= log_end(self.master.store) or is_refused()
+            # A log that is longer than the new master's is refused, a moment later.
+            return same_logs(self.master.store, self.slave.store) or is_refused()
 
         wait_until(follows, "the old master follows, or says why not")
         if not is_refused():
@@ -187,6 +190,17 @@ def log_end(store: Path) -> int:
             position += size
         end = base + position
     return end
+
+
+def same_logs(one: Path, other: Path) -> bool:
+    """Whether two commit logs end at one place with the same last file; the stores may be open."""
+    end = log_end(one)
+    if not end or log_end(other) != end:
+        return False
+    first, second = log_files(one), log_files(other)
+    name = max(second)
+    size = end - int(name)
+    return name in first and first[name][:size] == second[name][:size]
 
 
 def queue_units(store: Path) -> dict[str, dict[int, Unit]]:

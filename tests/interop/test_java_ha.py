@@ -301,7 +301,6 @@ class TestFailover:
         while clusters:
             clusters.popitem()[1].close()
         with make_group(jvm_slots, OURS, OURS, "sync", torn) as group:
-            request.node.logs = group.logs
             Admin(puppet, group.namesrv).wait_broker(GROUP)
             traffic = Traffic(puppet, group)
             traffic.admin.create_topic(group.master.broker_address, traffic.topic, 4)
