@@ -187,15 +187,19 @@ class PushConsumer(_Client):
         return received
 
     def wait_for_all(self, due: Collection[int]) -> list[Row]:
-        """Wait until all of these sequence numbers came, whatever else did, or the time is over; all that came."""
+        """Wait until all of these sequence numbers came, whatever else did, or nothing has come for a minute; all that came."""
         deadline = time.monotonic() + PATIENCE_MS / 1000
-        at_least = len(due)
+        wanted, before = len(due), 0
         while True:
-            received = self.wait(at_least, 1_000)
+            received = self.wait(wanted, 1_000)
+            if received > before:
+                before, deadline = received, time.monotonic() + PATIENCE_MS / 1000
+            if received < wanted and time.monotonic() <= deadline:
+                continue
             rows = self.rows()
             if set(due) <= {row.seq for row in rows} or time.monotonic() > deadline:
                 return rows
-            at_least = received + 1
+            wanted = received + 1
 
     def rows(self) -> list[Row]:
         """All that came, in order of receipt."""

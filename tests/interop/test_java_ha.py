@@ -40,6 +40,7 @@ SIZE = 300
 TURNS = 20 if IS_FULL else 1
 PER_TURN = 1_500 if IS_FULL else 300
 QUICK: dict[str, Any] = {"poll_namesrv_ms": 2_000, "heartbeat_ms": 2_000}
+SEND_MS = 600_000
 PATIENT: dict[str, Any] = {**QUICK, "timeout_ms": 10_000}
 SYNC = {"brokerRole": "SYNC_MASTER", "flushDiskType": "SYNC_FLUSH"}
 ASYNC = {"brokerRole": "ASYNC_MASTER", "flushDiskType": "ASYNC_FLUSH"}
@@ -149,9 +150,10 @@ class Traffic:
         """All of them are stored. A master of ours takes each at the first try; with an official one producers insist."""
         is_ours = self.group.master.provider == OURS
         insist_ms = 0 if is_ours else 60_000
-        report = producer.send(
+        run = producer.start_sending(
             self.topic, self.seed, count, mode, size=SIZE, insist_ms=insist_ms, **args
         )
+        report = run.join(SEND_MS)
         if is_ours:
             checks.all_was_acknowledged(report, count)
         assert len({sent.seq for sent in report.sent}) == count
