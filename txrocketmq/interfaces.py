@@ -340,6 +340,20 @@ class IReplicas(Interface):
         """What becomes of everything below an offset at the replicas; None when nobody has to wait for them."""
 
 
+class ICompactedSource(Interface):
+    """A master's copies of compacted topics, as its slave asks for them; provided by ``broker.replication.compacted.MastersCopies``."""
+
+    def is_there() -> bool:
+        """Whether this broker is a slave, so that its master has what it lacks."""
+
+    def queues() -> Iterable[tuple[str, int]]:
+        """Topic and queue id of all queues of compacted topics."""
+
+    def fetch(topic: str, queue_id: int, offset: int) -> Deferred[tuple[bytes, int | None]]:
+        """Records from a logical offset on, none of them cut, and the offset to go on with; None: there are no more. StoreError where
+        the master does not answer."""
+
+
 class IReplicationControl(Interface):
     """What replication needs of the log."""
 
@@ -380,6 +394,9 @@ class IReplicationControl(Interface):
 
     def flushed_offset() -> int:
         """Everything below is on the device."""
+
+    def set_compacted_source(source: ICompactedSource) -> None:
+        """Who has messages of compacted topics that are older than a slave's log."""
 
     def read_log(offset: int, max_bytes: int) -> bytes | Deferred[bytes]:
         """Contiguous log bytes for a replica, never across a file's end; empty at the end and outside the log. A Deferred where the

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from fakes import Asked, FakeClient
 from ha_network import Network
-from small_broker import SmallBroker, pull_header, send_header
+from operators import create_topic
+from small_broker import Pulled, SmallBroker, properties, pull_header, send_header
 
 from txrocketmq.codec.bodies import (
     GetBrokerMemberGroupResponseBody,
@@ -624,3 +626,66 @@ def test_a_pull_at_a_slave_commits_there(world: World) -> None:
     header = pull_header("Made", 0, 0, consumer_group="Consumers", sys_flag=5, commit_offset=6)
     slave.connect().ask(RequestCode.PULL_MESSAGE, header)
     assert slave.core.offsets.query("Consumers", "Made", 0) == 6
+
+
+# ----------------------------------------------------------------- compacted topics (ST-26)
+
+
+def test_a_new_slave_has_compacted_messages_that_its_log_never_had(world: World) -> None:
+    """The slave's log begins with the master's last file; older messages come from the master's copies."""
+    sizes = {"compaction_mapped_file_size": 1 << 20, "compaction_cq_mapped_file_size": 46 * 1000}
+    for name, size in sizes.items():
+        setattr(world.master.store_config, name, size)
+    create_topic(world.peer, "T", attributes="+cleanup.policy=COMPACTION")
+    total = 300
+    for number in range(total):
+        keys = properties(KEYS="early" if number == 0 else f"k{number % 3}")
+        world.peer.send("T", b"x" * 5000, properties=keys)
+    world.clock.advance(1)
+    slave = world.start_slave(**sizes)
+    world.settle(15)
+    assert slave.core.store.min_offset("T", 0) > 0
+    slave.config.slave_read_enable = True
+    peer, offset, found = slave.connect(45_000), 0, []
+    while (pulled := peer.pull("T", offset=offset)).messages:
+        found += [(message.queue_offset, message.keys) for message in pulled.messages]
+        offset = pulled.header.next_begin_offset
+    assert found[0] == (0, "early")
+    assert [offset for offset, _ in found] == list(range(total))
+
+
+def test_an_official_slave_gets_them_by_its_own_requests(world: World) -> None:
+    """A heartbeat for a group of its own, then pulls from 0 on that name no subscription."""
+    create_topic(world.peer, "T", attributes="+cleanup.policy=COMPACTION")
+    for number in range(9):
+        world.peer.send("T", b"x", properties=properties(KEYS=f"k{number}"))
+    world.start_slave()
+    group = "T-0-pull-group"
+    beat = {
+        "clientID": "192.0.2.9@compactionIns@compactionUnit",
+        "consumerDataSet": [
+            {
+                "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+                "consumeType": "CONSUME_ACTIVELY",
+                "groupName": group,
+                "messageModel": "CLUSTERING",
+                "subscriptionDataSet": [
+                    {"topic": "T", "subString": "*", "subVersion": 7, "expressionType": "TAG"}
+                ],
+                "unitMode": False,
+            }
+        ],
+        "heartbeatFingerprint": 0,
+        "producerDataSet": [],
+        "withoutSub": False,
+    }
+    link = world.master.connect(45_001)
+    assert link.ask(RequestCode.HEART_BEAT, None, msgspec.json.encode(beat)).code == 0
+    header = pull_header(
+        "T", consumer_group=group, sys_flag=16, sub_version=7, max_msg_nums=10, subscription=None
+    )
+    answer = link.ask(RequestCode.LITE_PULL_MESSAGE, header)
+    assert answer.code == ResponseCode.SUCCESS
+    assert [message.keys for message in Pulled(answer).messages] == [f"k{n}" for n in range(9)]
+    header.queue_offset = 9
+    assert link.ask(RequestCode.LITE_PULL_MESSAGE, header).code == ResponseCode.PULL_NOT_FOUND

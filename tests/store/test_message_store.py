@@ -517,6 +517,23 @@ def test_a_deleted_topic_is_gone_and_begins_at_zero_again() -> None:
     assert [m.body for m in get(store, "A")] == [b"new"]
 
 
+def test_a_replica_begins_in_the_middle_whenever_its_first_file_is_there() -> None:
+    """The first bytes are refused until the file has its blocks; when they come again the log ends where they belong already."""
+    master, slave, pool = open_memory_store(), open_memory_store(), ManualPool()
+    slave.commit_log.queue._pool = pool
+    while not master.last_file_offset():
+        put(master, message(b"x" * 1000))
+    offset = master.last_file_offset()
+    data = master.read_log(offset, 1 << 16)
+    assert not slave.append_raw(offset, data)
+    while pool.pending:
+        pool.run()
+    assert slave.append_raw(offset, data)
+    first, end = slave.min_offset("TopicTest", 0), slave.max_offset("TopicTest", 0)
+    assert end == master.max_offset("TopicTest", 0)
+    assert 0 < first < end
+
+
 def test_replicated_bytes_are_dispatched_like_sent_messages() -> None:
     master, slave = open_memory_store(), open_memory_store()
     for number in range(150):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -463,9 +462,12 @@ class MessageStore(ReplicationControl):
         """
         self._check_open()
         limits = max_messages, max_bytes, message_filter
-        plain = partial(self._get_plain, topic, queue_id, offset, *limits)
         if not self.compaction.is_compacted(topic):
-            return plain()
+            return self._get_plain(topic, queue_id, offset, *limits)
+
+        def plain(position: int) -> GetMessageResult | Deferred[GetMessageResult]:
+            return self._get_plain(topic, queue_id, position, *limits)
+
         return self.compaction.get_message(topic, queue_id, offset, *limits, plain)
 
     def _get_plain(

@@ -65,6 +65,8 @@ class ReplicaLog:
                 )
             if not queue.begin_at(offset):
                 return False
+        if queue.max_offset == queue.min_offset:
+            # The first bytes of an empty log; its file may have come since they were refused.
             self._reput.offset = offset
         if offset % queue.file_size + len(data) > queue.file_size:
             raise StoreError(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, cast
 from twisted.internet.defer import Deferred
 
 from txrocketmq.config.schema import MessageStoreConfig
-from txrocketmq.interfaces import IReplicas
+from txrocketmq.interfaces import ICompactedSource, IReplicas
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog
+from txrocketmq.store.compaction.compaction_store import CompactionStore
 from txrocketmq.store.flush import LogFlusher
 from txrocketmq.store.putting import MessagePutter
 from txrocketmq.store.queuetable import QueueTable
@@ -30,6 +31,7 @@ class ReplicationControl:
     _config: MessageStoreConfig
     checkpoint: StoreCheckpoint
     commit_log: CommitLog
+    compaction: CompactionStore
     flusher: LogFlusher
     putter: MessagePutter
     queue_table: QueueTable
@@ -47,6 +49,10 @@ class ReplicationControl:
     def flushed_offset(self) -> int:
         """See `IReplicationControl`."""
         return self.commit_log.flushed_offset
+
+    def set_compacted_source(self, source: ICompactedSource) -> None:
+        """See `IReplicationControl`."""
+        self.compaction.older.source = source
 
     def read_log(self, offset: int, max_bytes: int) -> bytes | Deferred[bytes]:
         """See `IReplicationControl`."""

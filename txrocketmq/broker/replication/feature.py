@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from txrocketmq.broker.feature import Feature
+from txrocketmq.broker.replication.compacted import MastersCopies
 from txrocketmq.broker.replication.divergence import DivergenceCheck
 from txrocketmq.broker.replication.membership import Membership
 from txrocketmq.broker.replication.preonline import PreOnline
@@ -70,6 +71,8 @@ class Replication(Feature):
         )
         self.sync = SlaveSync(core.remoting_client, core.clock, core.address)
         follow_tables(self.sync, core)
+        copies = MastersCopies(core, self.sync, lambda: self.is_slave)
+        core.store.set_compacted_source(copies)
         self._check = DivergenceCheck(core.store, core.remoting_client)
         self.ha.follower.objection = self._objection
         core.registration.on_answer = self._registered

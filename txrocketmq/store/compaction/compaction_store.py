@@ -30,6 +30,7 @@ from txrocketmq.store.compaction.files import (
     layout_of,
     without_place,
 )
+from txrocketmq.store.compaction.older import OlderMessages
 from txrocketmq.store.compaction.positions import FILE_NAME, save_position
 from txrocketmq.store.compaction.queue import CompactedQueue, Pools
 from txrocketmq.store.compaction.rewrite import Stopped
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from txrocketmq.store.message_store import MessageStore
 
 QueueKey = tuple[str, int]
+PlainRead = Callable[[int], GetMessageResult | Deferred[GetMessageResult]]
 
 SCAN_MS = 30_000
 """How often topics are looked for that are new (official)."""
@@ -56,6 +58,7 @@ class CompactionStore:
 
     :param store: has the plain queues. While those are made again, nothing is copied.
     :ivar queues: the queues that are known, by topic and queue id.
+    :ivar older: what a slave's log never had.
     """
 
     log = Logger()
@@ -90,12 +93,14 @@ class CompactionStore:
         self._working: set[Deferred[Any]] = set()
         self._running = False
         self._failed: set[QueueKey] = set()
+        self.older = OlderMessages(store, lambda: int(clock.seconds() * 1000))
 
     # ------------------------------------------------------------------ life
 
     def start(self) -> None:
         """Begin to follow queues and to compact them."""
         self._running = self._enabled
+        self.older.is_stopped = not self._running
         self._scan()
         self._again("follow", self._config.flush_interval_consume_queue, self._follow_again)
 
@@ -104,6 +109,7 @@ class CompactionStore:
         if not self._running:
             return
         self._running = False
+        self.older.is_stopped = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -131,6 +137,11 @@ class CompactionStore:
         if topics:
             for key in self._table.queues:
                 if key[0] in topics:
+                    self._known(key)
+        source = self.older.source
+        if source is not None and source.is_there() and self._enabled:
+            for key in source.queues():
+                if self.is_compacted(key[0]):
                     self._known(key)
 
     def is_compacted(self, topic: str) -> bool:
@@ -243,11 +254,18 @@ class CompactionStore:
 
     async def _follow(self, queue: CompactedQueue) -> bool:
         plain = self._table.find(queue.topic, queue.queue_id)
-        if plain is None or plain.is_batch or not self.is_compacted(queue.topic):
+        if (plain is not None and plain.is_batch) or not self.is_compacted(queue.topic):
             return True
         if self._store.rebuild is not None:
             return False
         await self._check(queue)
+        if self.older.lacks(queue, plain):
+            fetching = self.older.fetch(queue, plain)
+            if fetching is not None:
+                self._work(fetching)
+            return False
+        if plain is None:
+            return True
         end = plain.max_index
         position = max(queue.end_offset, plain.min_index)
         while position < end and not queue.is_deleted:
@@ -385,15 +403,15 @@ class CompactionStore:
         max_messages: int,
         max_bytes: int,
         message_filter: IMessageFilter | None,
-        plain: Callable[[], GetMessageResult | Deferred[GetMessageResult]],
+        plain: PlainRead,
     ) -> GetMessageResult | Deferred[GetMessageResult]:
         """A pull of a compacted topic.
 
-        :param plain: the same from the plain queue.
+        :param plain: the same from the plain queue, at an offset.
         """
         queue = self._known((topic, queue_id))
         if queue is None:
-            return plain()
+            return plain(offset)
         return Deferred.fromCoroutine(
             self._get(queue, offset, max_messages, max_bytes, message_filter, plain)
         )
@@ -405,7 +423,7 @@ class CompactionStore:
         max_messages: int,
         max_bytes: int,
         message_filter: IMessageFilter | None,
-        plain: Callable[[], GetMessageResult | Deferred[GetMessageResult]],
+        plain: PlainRead,
     ) -> GetMessageResult:
         await self._check(queue)
         config = self._config
@@ -420,11 +438,18 @@ class CompactionStore:
             )
             if found.units:
                 return self._result(queue, found.units, found.records, message_filter)
-        result = plain()
-        if isinstance(result, Deferred):
-            result = await result
+        known = self._table.find(queue.topic, queue.queue_id)
+        if self.older.lacks(queue, known) and (known is None or offset < known.min_index):
+            # Nobody may be moved over what is still to come: whoever asks waits.
+            return GetMessageResult(
+                _Status.OFFSET_FOUND_NULL, offset, max(queue.min_offset, 0), offset
+            )
+        result = await _now(plain(offset))
+        if result.status is _Status.OFFSET_TOO_SMALL:
+            # The next message there is, as in the copy. An official slave that is sent on stays where it is, and asks for ever.
+            result = await _now(plain(result.min_offset))
         first = queue.min_offset
-        if first >= 0 and result.status is not _Status.OFFSET_TOO_SMALL:
+        if first >= 0:
             result.min_offset = min(first, result.min_offset)
         return result
 
@@ -462,6 +487,10 @@ class CompactionStore:
             False,
             filtered,
         )
+
+
+async def _now(result: GetMessageResult | Deferred[GetMessageResult]) -> GetMessageResult:
+    return await result if isinstance(result, Deferred) else result
 
 
 def _pass_on(result: object, waiting: Deferred[None]) -> object:

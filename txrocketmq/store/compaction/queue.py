@@ -44,6 +44,7 @@ class CompactedQueue:
     :ivar checking: who finds that out.
     :ivar compacting: the run that goes on; there is one at a time.
     :ivar position: the queue offset up to which messages were compared; -1 before the first run.
+    :ivar fetched_to: a slave has all that its master has before this queue offset; 0 where nobody asked.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class CompactedQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.position = -1
+        self.fetched_to = 0
         self._positions_path = positions_path
         self.segments: list[Segment] = []
         self.is_deleted = False
