@@ -159,6 +159,11 @@ class Producer(_Client):
         result: dict[str, Any] = self._ask("send_text", topic=topic, body=body, **args)
         return result
 
+    def queues(self, topic: str) -> list[tuple[str, int]]:
+        """Broker and number of the queues that it would send to, as the route says now."""
+        found = self._ask("queues", topic=topic)
+        return [(broker, number) for broker, number in found]
+
     def recall(self, topic: str, handle: str) -> str:
         """Take a timed message back (5.x clients); its id."""
         message_id: str = self._ask("recall", topic=topic, handle=handle)

@@ -224,8 +224,15 @@ class TestTransactions:
         checks.bodies_are_whole(rows, cell.seed, SIZE)
         checks.nothing_is_lost(rows, due)
         checks.nothing_is_lost(counted(stored), due)
-        checks.nothing_came_twice([row for row in rows if row.seq % 4 == 0])
-        assert set(asked) == {seq for seq in range(count) if seq % 4 >= 2}
+        needless = set(asked) - {seq for seq in range(count) if seq % 4 >= 2}
+        twice = {seq for seq, times in Counter(r.seq for r in rows).items() if times > 1}
+        if cell.column.is_control:
+            # A busy official broker asks although it was told, as long as it has not noted that, and commits again.
+            assert {seq for seq in twice if seq % 4 == 0} <= needless
+        else:
+            assert not needless
+            assert not {seq for seq in twice if seq % 4 == 0}
+        assert {seq for seq in range(count) if seq % 4 >= 2} <= set(asked)
 
 
 class TestFilters:

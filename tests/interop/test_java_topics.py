@@ -44,6 +44,14 @@ def counted(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.seq >= 0]
 
 
+def firsts(rows: list[Row]) -> list[Row]:
+    """Of each message the first copy, where its producer sent it again for want of an answer."""
+    found: dict[int, Row] = {}
+    for row in sorted(rows, key=lambda row: row.offset):
+        found.setdefault(row.seq, row)
+    return list(found.values())
+
+
 def command(cell: Cell, *words: str) -> str:
     """What an operator types, and reads."""
     done = cell.admin.command(*words)
@@ -207,6 +215,44 @@ class TestMessageTypes:
         checks.nothing_is_lost(stored[topics["FIFO"]], range(few + 1))
         checks.nothing_is_lost(stored[topics["TRANSACTION"]], range(0, few, 2))
         checks.keys_stay_together([r for r in stored[topics["FIFO"]] if r.seq < few], 7)
+
+
+class TestOrderSettings:
+    """Topics whose number of queues operators fix at the name servers, so that no change of the brokers moves an ordered message."""
+
+    @pytest.mark.short_columns("none")
+    def test_producers_keep_to_the_queues_that_are_named(self, cell: Cell) -> None:
+        few, broker = 40, cell.cluster.broker_name
+        settings = ("updateNamesrvConfig", "-k", "orderMessageEnable", "-v")
+        command(cell, *settings, "true")
+        try:
+            with Producer(cell.puppet, cell.namesrv, cell.group + "-p", **QUICK) as producer:
+                make_topic(cell, producer, cell.topic)
+                assert len(producer.queues(cell.topic)) == 4
+                order = ("updateOrderConf", "-t", cell.topic, "-m")
+                command(cell, *order, "put", "-v", f"{broker}:2")
+                wait_until(
+                    lambda: producer.queues(cell.topic) == [(broker, 0), (broker, 1)], "two queues"
+                )
+                # The producer itself looks every second.
+                wait_until(lambda: self.spreads_over(cell, producer) == {0, 1}, "two queues")
+                producer.send(cell.topic, cell.seed, few, "ordered", size=SIZE)
+                restart(cell)
+                producer.send(
+                    cell.topic, cell.seed, few, "ordered", first=few, size=SIZE, insist_ms=INSIST_MS
+                )
+                rows = counted(cell.admin.read_topics([cell.topic])[cell.topic])
+                command(cell, *order, "delete")
+                wait_until(lambda: len(producer.queues(cell.topic)) == 4, "four queues again")
+        finally:
+            command(cell, *settings, "false")
+        checks.nothing_is_lost(rows, range(2 * few))
+        assert {row.queue for row in rows} == {0, 1}
+        checks.keys_stay_together(firsts(rows), 7)
+
+    def spreads_over(self, cell: Cell, producer: Producer) -> set[int]:
+        """The queues that four messages in a row go to."""
+        return {int(producer.send_text(cell.topic, "x")["queue"]) for _ in range(4)}
 
 
 class TestNamespaces:
