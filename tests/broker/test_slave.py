@@ -51,3 +51,25 @@ def test_a_slave_that_may_be_behind_corrects_no_offset(slave: SmallBroker) -> No
     assert pulled.header.next_begin_offset == 99
     slave.store_config.offset_check_in_slave = True
     assert peer.pull(offset=99).code == ResponseCode.PULL_OFFSET_MOVED
+
+
+# ----------------------------------------------------------------- what a new master believes
+
+
+def test_who_stands_behind_what_is_stored_stands_at_its_end_once_a_slave_is_master(
+    slave: SmallBroker,
+) -> None:
+    """A slave may know its master's offsets and lack the messages: what is stored at these places later is another message."""
+    slave.core.offsets.commit("Ahead", "TopicA", 0, 9, "")
+    slave.core.offsets.commit("Behind", "TopicA", 0, 4, "")
+    slave.core.offsets.commit("Ahead", "TopicB", 1, 7, "")
+    slave.stop()
+    again = SmallBroker(slave.disk, slave.clock, broker_role="SLAVE", broker_id=1)
+    assert again.core.offsets.query("Ahead", "TopicA", 0) == 9
+    again.stop()
+    master = SmallBroker(slave.disk, slave.clock)
+    offsets = master.core.offsets
+    assert offsets.query("Ahead", "TopicA", 0) == 5
+    assert offsets.query("Ahead", "TopicB", 1) == 0
+    assert offsets.query("Behind", "TopicA", 0) == 4
+    master.stop()

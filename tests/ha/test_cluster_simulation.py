@@ -111,9 +111,10 @@ class Schedule:
         best.end("kill")
         old.broker_id, best.broker_id = best.broker_id, 0
         best.start()
-        self.promoted += 1
         self.strays.append(old)
+        # Nobody but its start has moved anything yet.
         self.check()
+        self.promoted += 1
         self.nothing_is_lost()
 
     def bring_back(self, machine: Machine) -> None:

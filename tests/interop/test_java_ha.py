@@ -17,7 +17,7 @@ import pytest
 
 from interop.harness import checks
 from interop.harness.clients import Admin, Producer, PushConsumer
-from interop.harness.cluster import Cluster
+from interop.harness.cluster import Cluster, make_cluster
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.kinds import TransactionProducer
@@ -331,3 +331,47 @@ class TestFailover:
             group.stop_both()
             compare_stores(group.master.store, group.slave.store)
             traffic.close()
+
+
+class TestTwoGroups:
+    """Two groups of brokers; the master of one dies under load."""
+
+    @pytest.mark.parametrize("other_make", by_tier([OURS], [J5, J4]))
+    def test_producers_go_on_with_the_other_group_and_consumers_with_the_slave(
+        self,
+        puppet: Puppet,
+        jvm_slots: JvmSlots,
+        clusters: dict[str, Cluster],
+        request: pytest.FixtureRequest,
+        other_make: str,
+    ) -> None:
+        """Nobody insists: what an official producer does by itself within its three seconds is enough for every message."""
+        count = 10_000 if IS_FULL else 300
+        request.node.message_count = count
+        while clusters:
+            clusters.popitem()[1].close()
+        with make_group(jvm_slots, OURS, OURS, "sync") as group:
+            settings = {
+                "brokerName": "other",
+                "namesrvAddr": group.namesrv,
+                "registerNameServerPeriod": "10000",
+            }
+            with make_cluster(other_make, jvm_slots, 0, settings) as other:
+                traffic = Traffic(puppet, group)
+                for name, broker in ((GROUP, group.master), ("other", other)):
+                    traffic.admin.wait_broker(name)
+                    traffic.admin.create_topic(broker.broker_address, traffic.topic, 4)
+                traffic.admin.wait_route(traffic.topic)
+                store = group.slave.store
+                wait_until(lambda: traffic.topic in tables(store)["topics"], "the topic")
+                with Producer(puppet, group.namesrv, traffic.consumers + "-p", **QUICK) as producer:
+                    traffic.wait_sync(producer)
+                    run = producer.start_sending(traffic.topic, traffic.seed, count, size=SIZE)
+                    run.wait_attempted(count // 3)
+                    group.master.stop_broker(signal.SIGKILL)
+                    report = run.join(SEND_MS)
+                checks.all_was_acknowledged(report, count)
+                assert {sent.broker for sent in report.sent} == {GROUP, "other"}
+                assert {sent.broker for sent in report.sent[-count // 3 :]} == {"other"}
+                traffic.consume(set(range(count)))
+                traffic.close()

@@ -235,6 +235,30 @@ class ConsumerOffsets:
         if wrapper.data_version is not None:
             self.data_version.assign(wrapper.data_version)
 
+    def stay_within(self, end_of: Callable[[str, int], int | None]) -> None:
+        """A broker that becomes master: who stands behind what is stored stands at its end.
+
+        A slave knows its master's offsets every ten seconds, and a log may have lost its end to a power failure; what is stored there
+        from now on is another message, which must not be skipped.
+
+        :param end_of: topic and queue to the next offset; None where it is not known.
+        """
+        for key, queues in self._table.items():
+            topic = key.partition(SEPARATOR)[0]
+            for queue_id, offset in queues.items():
+                end = end_of(topic, queue_id) if offset > 0 else None
+                if end is None or offset <= end:
+                    continue
+                self._log.warn(
+                    "{key} stood at {offset} in queue {queue_id}, which ends at {end}: it stands there now",
+                    key=key,
+                    offset=offset,
+                    queue_id=queue_id,
+                    end=end,
+                )
+                queues[queue_id] = end
+                self._is_changed = True
+
     def save_if_changed(self) -> None:
         """Save when something was committed since the last time."""
         if self._is_changed:

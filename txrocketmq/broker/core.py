@@ -340,6 +340,8 @@ class BrokerCore:
         self.topics.load()
         self.groups.load()
         self.offsets.load()
+        if not self.replication.is_slave:
+            self.offsets.stay_within(self._end_of)
         self.filters.load()
         self.delays.load()
         self.transactions.load()
@@ -396,12 +398,19 @@ class BrokerCore:
             self.offsets.data_version,
         ):
             version.next(self._now_ms(), epoch)
+        if not self.replication.is_slave:
+            self.offsets.stay_within(self._end_of)
         if not self._is_online:
             return
         self.change_special_services(not self.replication.is_slave)
         for feature in self.features:
             feature.role_changed()
         self.registration.register_all(True)
+
+    def _end_of(self, topic: str, queue_id: int) -> int | None:
+        """Up to where a queue is stored; None while that is not known."""
+        store = self.store
+        return None if store.recovering(topic, queue_id) else store.max_offset(topic, queue_id)
 
     def leave(self) -> Deferred[None]:
         """Unregister from the name servers, so that clients are sent elsewhere; requests are served until `stop`."""
