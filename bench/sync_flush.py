@@ -26,6 +26,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
 from bench.broker_send import Bench, requests
+from txrocketmq.service.kernel_syncs import KernelSyncs
 from txrocketmq.service.process import SWITCH_INTERVAL_S
 
 
@@ -59,11 +60,23 @@ def stored(bench: Bench) -> int:
 
 @inlineCallbacks
 def measure(
-    _: object, place: Path, seconds: float, rounds: int, body: int, waiting: int
+    _: object,
+    place: Path,
+    seconds: float,
+    rounds: int,
+    body: int,
+    waiting: int,
+    flush: str,
+    threads: bool,
 ) -> Generator[Deferred[Any], Any, None]:
     """Serve the load and show what became of it."""
     bench = Bench(reactor, place)
-    bench.store._config.flush_disk_type = "SYNC_FLUSH"
+    bench.store._config.flush_disk_type = flush
+    bench.store.flusher.answer_together = bench.factory.group.together
+    kernel_syncs = KernelSyncs(reactor)
+    if not threads:
+        kernel_syncs.open()
+    bench.store.flusher.kernel_syncs = kernel_syncs
     yield bench.open()
     port = reactor.listenTCP(0, bench.factory, interface="127.0.0.1")  # type: ignore[attr-defined]
     frames = requests(10_000, body, 0)
@@ -84,8 +97,8 @@ def measure(
             done = stored(bench) - begin
             syncs = flusher.sync_count - syncs
             print(
-                f"{done / wall:8,.0f} messages/s {cpu / done * 1e6:6.1f} us of CPU a message {done / syncs:6.1f} messages a sync "
-                f"{wall / syncs * 1e3:6.2f} ms between syncs",
+                f"{done / wall:8,.0f} messages/s {cpu / done * 1e6:6.1f} us of CPU a message {done / max(syncs, 1):6.1f} messages a sync "
+                f"{wall / max(syncs, 1) * 1e3:6.2f} ms between syncs",
                 flush=True,
             )
     finally:
@@ -93,6 +106,7 @@ def measure(
         os.waitpid(child, 0)
     yield port.stopListening()
     yield bench.close()
+    kernel_syncs.close()
 
 
 @click.command()
@@ -101,12 +115,22 @@ def measure(
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--body", default=1024, show_default=True)
 @click.option("--waiting", default=64, show_default=True)
-def main(directory: str | None, seconds: float, rounds: int, body: int, waiting: int) -> None:
+@click.option("--flush", type=click.Choice(["SYNC_FLUSH", "ASYNC_FLUSH"]), default="SYNC_FLUSH")
+@click.option("--threads", is_flag=True, help="Syncs are done by a thread, not by the kernel.")
+def main(
+    directory: str | None,
+    seconds: float,
+    rounds: int,
+    body: int,
+    waiting: int,
+    flush: str,
+    threads: bool,
+) -> None:
     """Sync flush with many waiting producers."""
     place = Path(tempfile.mkdtemp(prefix="sync-flush-", dir=directory))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        react(measure, (place, seconds, rounds, body, waiting))
+        react(measure, (place, seconds, rounds, body, waiting, flush, threads))
     finally:
         shutil.rmtree(place, ignore_errors=True)
 

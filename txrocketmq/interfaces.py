@@ -107,6 +107,7 @@ class IMapping(Interface):
 
     size = Attribute("The file's length in bytes.")
     buffer = Attribute("A writable memoryview of the whole file.")
+    descriptor = Attribute("The file's descriptor for `IKernelSyncs`, None where it has none.")
 
     def allocated_to() -> int:
         """Bytes from the start whose blocks exist on disk: only these may be written without risk of SIGBUS."""
@@ -206,6 +207,19 @@ class IBlockingPool(Interface):
 
     def stop() -> Deferred[None]:
         """A Deferred that fires when all accepted work is done and the threads are gone."""
+
+
+class IKernelSyncs(Interface):
+    """Syncs of files that need no thread. They write all of a file that is not on the device, also what is made ready ahead."""
+
+    is_open = Attribute("Whether it takes any. Any thread.")
+
+    def sync(descriptor: int, end: int) -> Deferred[None] | None:
+        """Begin to force a file's bytes to the device; a Deferred that fires when they are there, or fails with OSError as a blocking
+        sync would. None where that cannot be done now: a pool has to.
+
+        :param end: up to where the file is written now; tells this sync from others, here and for who traces system calls.
+        """
 
 
 class IConfigFiles(Interface):

@@ -2,7 +2,8 @@
 
 Answers to sends carry the message's id, which names its place in the log (``MessageDecoder.createMessageId``). A record counts as
 synced when the ranges of ``msync`` calls that ended well hold all of its bytes: a broker syncs no further than it has written, so
-such a call began behind the append. The lines of the trace come in the order in which the tracer let the threads go on, so
+such a call began behind the append. ``io_submit`` of a sync of the whole file counts likewise, up to the end that our broker gives it as
+its mark, once ``io_getevents`` says that it ended well. The lines of the trace come in the order in which the tracer let the threads go on, so
 what stands earlier came earlier.
 """
 
@@ -20,13 +21,17 @@ from txrocketmq.codec.frame import FrameSplitter
 from txrocketmq.model.message_id import parse_offset_message_id
 
 _PATIENCE_S = 60.0
-_CALLS = "mmap,munmap,msync,sendto,sendmsg,write,writev,close"
+_CALLS = "mmap,munmap,msync,io_submit,io_getevents,sendto,sendmsg,write,writev,close"
 _LINE = re.compile(r"^(\d+) +(.*)$")
 _BEGUN = re.compile(r"^(\w+)\((.*) <unfinished \.\.\.>$")
 _RESUMED = re.compile(r"^<\.\.\. (\w+) resumed>(.*)$")
 _WHOLE = re.compile(r"^(\w+)\((.*)\) += +(-?\w+)")
 _RESULT = re.compile(r"\) += +(-?\w+)")
 _BYTES = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+_SUBMITTED = re.compile(
+    r"aio_data=(0x[0-9a-f]+), aio_lio_opcode=IOCB_CMD_FDSYNC, aio_fildes=(\d+<[^>]*>)"
+)
+_ENDED = re.compile(r"data=(0x[0-9a-f]+), obj=\w+, res=(-?\w+)")
 _LOG_FILE = re.compile(r"/commitlog/(\d{20})(?:\.\w+)?$")
 
 
@@ -55,6 +60,8 @@ class Trace:
         #: By a file's first offset: all before this one is synced.
         self._synced: dict[int, int] = defaultdict(int)
         self._sockets: dict[str, FrameSplitter] = {}
+        #: Syncs of whole files that the kernel has under way: by their mark, the file's first offset.
+        self._submitted: dict[int, int] = {}
         #: By thread: a call that has not ended, and what was synced when it began.
         self._begun: dict[str, tuple[str, str, dict[int, int]]] = {}
 
@@ -106,6 +113,16 @@ class Trace:
             self._maps.pop(int(words[0], 16), None)
         elif call == "msync" and result == "0":
             self._was_synced(int(words[0], 16), int(words[1]))
+        elif call == "io_submit" and result == "1":
+            for mark, descriptor in _SUBMITTED.findall(arguments):
+                if name := _LOG_FILE.search(_name(descriptor)):
+                    self._submitted[int(mark, 16)] = int(name[1])
+        elif call == "io_getevents":
+            for mark, outcome in _ENDED.findall(arguments):
+                base = self._submitted.pop(int(mark, 16), None)
+                if base is not None and outcome == "0":
+                    self.syncs += 1
+                    self._synced[base] = max(self._synced[base], base + int(mark, 16))
         elif call == "close":
             self._sockets.pop(words[0], None)
         elif _name(words[0]).startswith(("socket:", "TCP")) and not result.startswith("-"):

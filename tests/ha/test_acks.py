@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,6 +45,22 @@ def test_without_a_slave_the_sender_hears_it_at_once(pair: Pair) -> None:
     result = master.put()
     assert outcome(result) is PutMessageStatus.SLAVE_NOT_AVAILABLE
     assert master.store.max_offset("TopicTest", 0) == 1
+
+
+def test_all_whom_a_report_answers_are_answered_together(pair: Pair) -> None:
+    master = sync_master(pair)
+    pair.slave(master)
+    pair.settle()
+    results = [master.put() for _ in range(3)]
+    told: list[list[PutMessageStatus | None]] = []
+
+    def together(work: Callable[[], None]) -> None:
+        work()
+        told.append([outcome(result) for result in results])
+
+    master.ha.answer_together = together
+    pair.settle()
+    assert told[0] == [OK] * 3
 
 
 def test_the_sender_waits_for_the_slaves_report(pair: Pair) -> None:

@@ -16,9 +16,9 @@ from txrocketmq.interfaces import ICommitWaiter
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.flush import GroupCommit, LogFlusher
-from txrocketmq.store.mapped import MappedFileQueue, file_name
+from txrocketmq.store.mapped import MappedFile, MappedFileQueue, file_name
 from txrocketmq.store.results import PutMessageStatus
-from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.disk import MemoryDisk, MemoryMapping
 from txrocketmq.testing.pools import ImmediatePool, ManualPool
 
 FILE = 64 * 1024
@@ -154,7 +154,8 @@ class Store:
         queue = MappedFileQueue(self.disk, "/log", FILE, ImmediatePool())
         queue.load()
         queue.open_for_append()
-        keys = {
+        keys: dict[str, object] = {
+            "flush_disk_type": "SYNC_FLUSH",
             "max_message_size": FILE,
             "enabled_append_prop_crc": False,
             "force_verify_prop_crc": False,
@@ -313,6 +314,116 @@ def test_a_message_that_does_not_wait_is_synced_all_the_same() -> None:
     store.flusher.wake()
     assert store.run() == 1
     assert store.log.flushed_offset == store.log.max_offset
+
+
+class ManualKernel:
+    """Syncs of the kernel that end when the test says so.
+
+    :ivar asked: the marks of the syncs that were asked for.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.asked: list[int] = []
+        self._under_way: list[Deferred[None]] = []
+
+    def sync(self, descriptor: int, end: int) -> Deferred[None] | None:
+        assert descriptor == 7
+        self.asked.append(end)
+        self._under_way.append(Deferred())
+        return self._under_way[-1]
+
+    def end(self, error: OSError | None = None) -> None:
+        """The oldest one is over."""
+        job = self._under_way.pop(0)
+        if error is None:
+            job.callback(None)
+        else:
+            job.errback(error)
+
+
+def store_with_kernel() -> tuple[Store, ManualKernel]:
+    store, kernel = Store(), ManualKernel()
+    store.flusher.kernel_syncs = kernel
+    tail = store.log.queue.tail
+    assert isinstance(tail, MappedFile)
+    assert isinstance(tail.mapping, MemoryMapping)
+    tail.mapping.descriptor = 7
+    return store, kernel
+
+
+def test_senders_wait_for_the_kernels_sync_without_a_thread() -> None:
+    store, kernel = store_with_kernel()
+    first = store.put_and_wait()
+    end = store.log.max_offset
+    store.clock.advance(0)
+    second = store.put_and_wait()
+    assert isinstance(store.pool, ManualPool)
+    assert store.pool.pending == 0
+    assert outcomes(first, second) == [None, None]
+    kernel.end()
+    assert outcomes(first, second) == [True, None]
+    assert store.log.flushed_offset == end
+    # The next one was handed over at once, and covers what was there by then.
+    assert kernel.asked == [end, store.log.max_offset]
+    kernel.end()
+    assert outcomes(second) == [True]
+    assert store.flusher.sync_count == 2
+
+
+@pytest.mark.parametrize("why", ["closed", "asynchronous", "no descriptor"])
+def test_where_the_kernel_is_not_asked_the_pool_syncs(why: str) -> None:
+    store, kernel = store_with_kernel()
+    if why == "closed":
+        kernel.is_open = False
+    elif why == "asynchronous":
+        store.config.flush_disk_type = "ASYNC_FLUSH"
+    else:
+        tail = store.log.queue.tail
+        assert tail is not None
+        assert isinstance(tail.mapping, MemoryMapping)
+        tail.mapping.descriptor = None
+    waiter = store.put_and_wait()
+    assert store.run() == 1
+    assert outcomes(waiter) == [True]
+    assert kernel.asked == []
+
+
+def test_a_sync_over_the_end_of_a_file_is_the_pools() -> None:
+    store, kernel = store_with_kernel()
+    waiters = [store.flusher.when_flushed(store.put(30_000), 5000) for _ in range(3)]
+    tail = store.log.queue.tail
+    assert isinstance(tail, MappedFile)
+    assert isinstance(tail.mapping, MemoryMapping)
+    tail.mapping.descriptor = 7
+    store.run()
+    assert outcomes(*waiters) == [True, True, True]
+    assert kernel.asked == []
+
+
+def test_an_io_error_of_the_kernels_sync_is_noted_before_anybody_is_told() -> None:
+    store, kernel = store_with_kernel()
+    lost: list[int] = []
+    store.flusher.on_lost = lost.append
+    waiter = store.put_and_wait()
+    store.clock.advance(0)
+    kernel.end(OSError(errno.EIO, "Input/output error"))
+    assert (lost, outcomes(waiter)) == ([], [None])
+    assert isinstance(store.pool, ManualPool)
+    store.pool.run(1)
+    assert (lost, outcomes(waiter)) == ([0], [False])
+    assert store.log.read_only is not None
+    assert store.log.flushed_offset == 0
+
+
+def test_what_is_made_ready_is_synced_at_once_only_where_whole_files_are_synced() -> None:
+    store, kernel = store_with_kernel()
+    assert store.flusher.syncs_whole_files()
+    store.config.flush_disk_type = "ASYNC_FLUSH"
+    assert not store.flusher.syncs_whole_files()
+    store.config.flush_disk_type = "SYNC_FLUSH"
+    kernel.is_open = False
+    assert not store.flusher.syncs_whole_files()
 
 
 # --------------------------------------------------------------------------- asynchronous flush

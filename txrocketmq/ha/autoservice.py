@@ -129,7 +129,7 @@ class AutoSwitchService(HaService):
             "replicas in sync: {members} (change {epoch})", members=sorted(members), epoch=epoch
         )
         self._confirm()
-        self._waiters.acknowledged()
+        self._answer_acknowledged()
 
     def check_members(self) -> None:
         """Ask to drop members that are gone or too far behind."""
@@ -171,7 +171,7 @@ class AutoSwitchService(HaService):
             ):
                 self._want(self.members.agreed | {link.slave_id})
         self._confirm()
-        self._waiters.acknowledged()
+        self._answer_acknowledged()
 
     def _confirm(self) -> None:
         """Let everybody see what the replicas in sync agree on now."""

@@ -47,6 +47,7 @@ class HaService:
     :param one_slave_by_default: `inSyncReplicas` was not set by anybody.
     :ivar follower: the link to the master; it runs on slaves only.
     :ivar alive_replicas: brokers of the group that the name server knows, this one among them (`enableSlaveActingMaster`).
+    :ivar answer_together: runs what answers all who waited for a slave's report, so that their answers may leave together.
     :ivar links: the slaves' links, oldest first.
     :ivar pushed_offset: the furthest that any slave acknowledged (official ``push2SlaveMaxOffset``).
     """
@@ -77,6 +78,7 @@ class HaService:
         self.links: list[MasterLink] = []
         self.pushed_offset = 0
         self.factory = MasterFactory(self)
+        self.answer_together: Callable[[Callable[[], None]], object] = lambda work: work()
 
     # ------------------------------------------------------------------ life
 
@@ -161,7 +163,10 @@ class HaService:
 
     def _acknowledged(self) -> None:
         self.pushed_offset = max([self.pushed_offset, *(link.ack_offset for link in self.links)])
-        self._waiters.acknowledged()
+        self._answer_acknowledged()
+
+    def _answer_acknowledged(self) -> None:
+        self.answer_together(self._waiters.acknowledged)
 
     def _safe_offset(self, replicas: int) -> int:
         """Up to where so many replicas reported the log, the master among them."""

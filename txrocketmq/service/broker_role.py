@@ -40,6 +40,7 @@ from txrocketmq.remoting.protocol import RemotingServerFactory
 from txrocketmq.remoting.together import Together
 from txrocketmq.remoting.transport import client_endpoint
 from txrocketmq.service.addresses import advertised_host
+from txrocketmq.service.kernel_syncs import KernelSyncs
 from txrocketmq.service.pools import BlockingPool
 from txrocketmq.service.ports import ClaimedPort, claim_port
 from txrocketmq.service.startup import StartupError
@@ -89,6 +90,7 @@ class BrokerRole:
                 reactor, "store-compaction", max(1, self._store_config.compaction_thread_num)
             ),
         }
+        self._kernel_syncs = KernelSyncs(reactor)
         self._store = MessageStore(
             self._store_config,
             self._disk,
@@ -98,6 +100,7 @@ class BrokerRole:
             read_pool=self._pools["store-read"],
             queue_pool=self._pools["store-queues"],
             compaction_pool=self._pools["store-compaction"],
+            kernel_syncs=self._kernel_syncs,
         )
         self._client = RemotingClient(
             reactor, limits=RemotingLimits.for_client(settings.section(NettyClientConfig))
@@ -113,7 +116,9 @@ class BrokerRole:
         )
         self._dispatchers = (dispatcher, dispatcher.for_vip())
         limits = RemotingLimits.for_server(self._network)
-        together = self._store.flusher.answer_together = Together()
+        together = Together()
+        self._store.flusher.answer_together = together
+        self._core.replication.ha.answer_together = together
         self._factories = [
             RemotingServerFactory(
                 served, reactor, self._core.connection_listener, limits, room, together
@@ -194,6 +199,7 @@ class BrokerRole:
         """Recover the store, listen, register."""
         # A stop does not wait until all is recovered.
         trigger = self._reactor.addSystemEventTrigger("before", "shutdown", self._store.stop)
+        self._kernel_syncs.open()
         await self._store.load()
         self._reactor.removeSystemEventTrigger(trigger)
         self._core.load()
@@ -238,6 +244,7 @@ class BrokerRole:
         await self._client.stop()
         for pool in self._pools.values():
             await pool.stop()
+        self._kernel_syncs.close()
         self._disk.close()
 
     async def _send_clients_away(self) -> None:

@@ -65,6 +65,11 @@ class RealMapping:
         hole = os.lseek(fd, 0, os.SEEK_HOLE)
         self._allocated = size if hole >= size else hole // PAGE_BYTES * PAGE_BYTES
 
+    @property
+    def descriptor(self) -> int | None:
+        """See `IMapping`."""
+        return None if self._fd < 0 else self._fd
+
     def allocated_to(self) -> int:
         """See `IMapping`."""
         return self._allocated

@@ -2,8 +2,8 @@
 
 Stand for the official ``GroupCommitService``, ``FlushRealTimeService``, ``FlushDiskWatcher`` and ``DefaultFlushManager``.
 
-One sync at a time runs in the pool. It covers what was written when it was started, and only that is reported: whoever
-appended later waits for the next one. Waiters of one reactor turn share a sync.
+One sync at a time runs in the pool, or in the kernel without a thread of ours. It covers what was written when it was started, and
+only that is reported: whoever appended later waits for the next one. Waiters of one reactor turn share a sync.
 
 Crash story: after an I/O error the kernel may have dropped the dirty pages, and a later sync can succeed without them.
 So the first such error makes the log read-only until restart, and all waiters are told that their message is not safe.
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -25,13 +25,16 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from txrocketmq.interfaces import IBlockingPool, ICommitWaiter, IMapping
+from txrocketmq.interfaces import IBlockingPool, ICommitWaiter, IKernelSyncs, IMapping
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.mapped import FULL_DISK
 
 log = Logger()
 
 PAGE_BYTES = 4096
+
+#: The ``flushDiskType`` with which senders wait for the device.
+SYNC_FLUSH = "SYNC_FLUSH"
 
 #: How often a stop tries to sync what is left, as officially.
 STOP_TRIES = 10
@@ -43,6 +46,7 @@ MAX_WAITERS = 262_144
 class FlushConfig(Protocol):
     """The keys that this module reads, at each use."""
 
+    flush_disk_type: str
     flush_interval_commit_log: int
     flush_commit_log_least_pages: int
     flush_commit_log_thorough_interval: int
@@ -145,6 +149,7 @@ class LogFlusher:
     :ivar flushed_timestamp_ms: store time of the newest record that is known to be on the device, for the checkpoint.
     :ivar sync_count: syncs done.
     :ivar on_lost: called in the pool, with the flushed offset, when a sync failed so that what was written may be lost.
+    :ivar kernel_syncs: does the syncs that senders wait for, without a thread; None: the pool does them all.
     :ivar answer_together: runs what answers all who waited for a sync, so that their answers may leave together.
     :ivar on_progress: called with the flushed offset after each sync, before those who wait are answered.
     """
@@ -155,12 +160,14 @@ class LogFlusher:
         pool: IBlockingPool,
         clock: IReactorTime,
         config: FlushConfig,
+        kernel_syncs: IKernelSyncs | None = None,
     ) -> None:
         self.flushed_timestamp_ms = 0
         self.sync_count = 0
         self.on_progress: Callable[[int], None] | None = None
         self.on_lost: Callable[[int], None] | None = None
         self.answer_together: Callable[[Callable[[], None]], object] = at_once
+        self.kernel_syncs = kernel_syncs
         self._log = commit_log
         self._pool = pool
         self._clock = clock
@@ -185,6 +192,11 @@ class LogFlusher:
         if offset > self._group.safe_offset:
             self.wake()
         return self._group.wait_for(offset, timeout_ms)
+
+    def syncs_whole_files(self) -> bool:
+        """Whether the kernel is asked: where senders wait, and it can be. Any thread."""
+        kernel = self.kernel_syncs
+        return kernel is not None and kernel.is_open and self._config.flush_disk_type == SYNC_FLUSH
 
     def wake(self) -> None:
         """Sync soon: after this turn of the reactor, so that all appends of the turn share it."""
@@ -256,12 +268,28 @@ class LogFlusher:
             return
         self._syncing = True
         timestamp_ms = self._log.last_store_timestamp_ms
-        job = self._pool.submit(
-            _sync_spans, self._log.queue.unsynced(), self._log.flushed_offset, self.on_lost
-        )
+        job = self._start_sync(self._log.queue.unsynced(), self._log.flushed_offset)
         job.addCallbacks(self._synced, self._sync_failed, callbackArgs=(target, timestamp_ms))
         job.addErrback(_log_bug)
         job.addBoth(self._sync_ended)
+
+    def _start_sync(
+        self, spans: Sequence[tuple[IMapping, int, int]], flushed_offset: int
+    ) -> Deferred[Any]:
+        kernel = self.kernel_syncs
+        if kernel is not None and len(spans) == 1 and self.syncs_whole_files():
+            mapping, _, end = spans[-1]
+            job = None if mapping.descriptor is None else kernel.sync(mapping.descriptor, end)
+            if job is not None:
+                return job.addErrback(self._note_lost, flushed_offset)
+        return self._pool.submit(_sync_spans, spans, flushed_offset, self.on_lost)
+
+    def _note_lost(self, failure: Failure, flushed_offset: int) -> Failure | Deferred[Failure]:
+        """As the pool does where it syncs: first the loss is noted down, then it becomes known."""
+        on_lost, error = self.on_lost, failure.value
+        if on_lost is None or not (isinstance(error, OSError) and _is_lost(error)):
+            return failure
+        return self._pool.submit(on_lost, flushed_offset).addBoth(lambda _: failure)
 
     def _synced(self, _: object, target: int, timestamp_ms: int) -> None:
         self.sync_count += 1

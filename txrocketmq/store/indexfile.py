@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import mul
 
 from txrocketmq.codec.storefiles import (
@@ -37,7 +38,18 @@ def index_file_name(now_ms: int) -> str:
 
 def tag_index_hash(topic: str, tag: str) -> int:
     """The index hash of a tag: tags are kept apart from keys by a letter before them."""
+    # Few tags make up all traffic; long ones are odd, and must not use up memory.
+    return _known_tag_hash(topic, tag) if len(tag) <= _KNOWN_TAG else _tag_hash(topic, tag)
+
+
+_KNOWN_TAG = 256
+
+
+def _tag_hash(topic: str, tag: str) -> int:
     return index_hash(topic, f"{TAG_TYPE}#{tag}")
+
+
+_known_tag_hash = lru_cache(maxsize=4096)(_tag_hash)
 
 
 class KeyHasher:

@@ -52,6 +52,8 @@ class LogDirectories:
     :param read_only: where files are only found. A path in both is only read.
     :ivar full: directories that are nearly full, for `place`.
     :ivar keeps_room: whether `check_room` refuses.
+    :ivar syncs_ahead: whether pages that are made ready go to the device at once: then a sync of a whole file (`IKernelSyncs`) has
+        nothing to write but what was appended.
     """
 
     def __init__(self, disk: IDisk, paths: Sequence[str], read_only: Sequence[str] = ()) -> None:
@@ -59,6 +61,7 @@ class LogDirectories:
         self.writable = sorted(set(paths) - set(read_only)) or sorted(set(paths))
         self.full: frozenset[str] = frozenset()
         self.keeps_room = False
+        self.syncs_ahead: Callable[[], bool] = _never
         self._read_only = frozenset(self.paths) - frozenset(self.writable)
         self._disk = disk
 
@@ -84,6 +87,12 @@ class LogDirectories:
                 f"{os.strerror(errno.ENOSPC)}: the log leaves the last {1 - MOST_USED:.0%} alone",
                 os.path.dirname(path),
             )
+
+    def made_ready(self, path: str) -> None:
+        """Pool: a file has got blocks and pages. They are synced by a descriptor that is not the log's: what fails here is told to the
+        log's next sync all the same."""
+        if self.syncs_ahead():
+            self._disk.sync_file(path)
 
     def files(self) -> list[tuple[str, str]]:
         """``(name, path)`` of all files of the log, oldest first. What is none is left alone, and said."""
@@ -190,3 +199,7 @@ def discard(disk: IDisk, mapping: IMapping | None, path: str) -> None:
         disk.sync_directory(os.path.dirname(path))
     except OSError as error:
         raise UnsyncedDeletion(error.errno, error.strerror, path) from error
+
+
+def _never() -> bool:
+    return False

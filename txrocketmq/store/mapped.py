@@ -401,7 +401,8 @@ class MappedFileQueue:
         missing = end - mapping.allocated_to()
         if missing > 0:
             self.directories.check_room(path, missing)
-        mapping.allocate(end, True)
+            mapping.allocate(end, True)
+            self.directories.made_ready(path)
 
     def _made(self, file: object) -> None:
         assert isinstance(file, MappedFile)
@@ -586,8 +587,7 @@ class MappedFileQueue:
             return idle.addCallback(lambda _: self.close())
         for file in (*self.files, *self._prepared):
             self._close_now(file)
-        paths = [file.path for file in reversed(self._prepared)]
-        self._prepared = []
+        paths, self._prepared = [file.path for file in reversed(self._prepared)], []
         return succeed(self.directories.remove(paths))
 
     def _close_now(self, file: MappedFile) -> None:

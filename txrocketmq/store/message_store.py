@@ -30,6 +30,7 @@ from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import (
     IBlockingPool,
     IDisk,
+    IKernelSyncs,
     IMessageFilter,
     IMessageStore,
 )
@@ -77,6 +78,7 @@ class MessageStore(ReplicationControl):
     :param pool: for everything that may wait for others: blocks ahead, queue and index writes, deletion.
     :param flush_pool: for syncs of the commit log alone, so that nothing delays a waiting sender.
     :param read_pool: for cold reads.
+    :param kernel_syncs: for syncs that senders wait for; None: `flush_pool` does them, too.
     :param compaction_pool: for runs that compact, which may take minutes.
     :param window_bytes: how far ahead of the newest message the log gets its blocks.
     :param limits: how much is recovered before the store opens.
@@ -100,16 +102,16 @@ class MessageStore(ReplicationControl):
         read_pool: IBlockingPool,
         queue_pool: IBlockingPool | None = None,
         compaction_pool: IBlockingPool | None = None,
+        kernel_syncs: IKernelSyncs | None = None,
         memory_bytes: int | None = None,
         window_bytes: int = WINDOW_BYTES,
         limits: RecoveryLimits | None = None,
     ) -> None:
         root = config.store_path_root_dir
-        derived_pool = queue_pool or pool
+        derived_pool = self.derived_pool = queue_pool or pool
         self._config = config
         self.disk = disk
         self._clock = clock
-        self.derived_pool = derived_pool
         self._read_pool = read_pool
         self._limits = limits or RecoveryLimits()
         self._loading: Deferred[None] | None = None
@@ -139,7 +141,7 @@ class MessageStore(ReplicationControl):
             clock,
             config,
         )
-        self.flusher = LogFlusher(self.commit_log, flush_pool, clock, config)
+        self.flusher = LogFlusher(self.commit_log, flush_pool, clock, config, kernel_syncs)
         self.queue_table = QueueTable(config, disk, derived_pool, self.checkpoint)
         self.index = IndexService(config, disk, derived_pool, self.checkpoint, self._now_ms)
         self.reput = Reput(config, disk, self.queue_table, self.index)
@@ -158,6 +160,7 @@ class MessageStore(ReplicationControl):
         self.compaction = CompactionStore(self, config, disk, clock, pools)
         self.flusher.on_progress = self._log_flushed
         self.flusher.on_lost = self._abort.mark_unsafe
+        self.commit_log.queue.directories.syncs_ahead = self.flusher.syncs_whole_files
 
     def _now_ms(self) -> int:
         return int(self._clock.seconds() * 1000)

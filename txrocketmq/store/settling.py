@@ -31,12 +31,14 @@ def settle(
         if replicated is None:
             return result
         return replicated.addCallback(_after_replicas, result)
-    on_disk = flushed.addCallback(
-        lambda done: result if done else result.with_status(PutMessageStatus.FLUSH_DISK_TIMEOUT)
-    )
+    on_disk = flushed.addCallback(_after_flush, result)
     if replicated is None:
         return on_disk
     return on_disk.addCallback(lambda found: replicated.addCallback(_after_replicas, found))
+
+
+def _after_flush(done: bool, result: PutMessageResult) -> PutMessageResult:
+    return result if done else result.with_status(PutMessageStatus.FLUSH_DISK_TIMEOUT)
 
 
 def _after_replicas(outcome: Replicated, result: PutMessageResult) -> PutMessageResult:

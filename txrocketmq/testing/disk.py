@@ -51,6 +51,7 @@ class MemoryMapping:
 
     def __init__(self, disk: MemoryDisk, path: str, file: _File) -> None:
         self.path = path
+        self.descriptor: int | None = None
         self.size = len(file.data)
         self.buffer = memoryview(file.data)
         self._disk = disk

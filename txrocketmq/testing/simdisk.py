@@ -151,7 +151,7 @@ class SimulatedMapping:
     """A mapping of a file of a `SimulatedDisk`."""
 
     def __init__(self, disk: SimulatedDisk, path: str, file: _File) -> None:
-        self.path = path
+        self.path, self.descriptor = path, None
         self.size = len(file.data)
         self.buffer = memoryview(file.data)
         self._disk = disk

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import randrange
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from txrocketmq.broker.delay.levels import delay_level
 from txrocketmq.broker.send.admission import Admission
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
 
 AnySendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 Answer = Reply | Deferred[Reply]
-T = TypeVar("T")
 
 _PUT_OK = PutMessageStatus.PUT_OK
 #: In the log, though not everything that was waited for came in time.
@@ -145,9 +145,10 @@ class SendProcessor:
         config = self._config
         if config.region_id is not self._region or config.trace_on is not self._trace_on:
             self._take_over_trace_settings()
-        if (
-            self._newest_ms - request.arrived_ms >= config.wait_time_mills_in_send_queue
-            or self._waiting
+        if self._newest_ms - request.arrived_ms >= config.wait_time_mills_in_send_queue or (
+            self._waiting
+            and request.arrived_ms - next(iter(self._waiting.values()))
+            >= self._store_config.os_page_cache_busy_time_out_mills
         ):
             self._refuse_when_busy(request)
         name = header.topic
@@ -296,13 +297,21 @@ class SendProcessor:
         self._sequence += 1
         number = self._sequence
         self._waiting[number] = request.arrived_ms
+        return waiting.addBoth(self._waited, number, request, name, queue_id, uniq_key)
 
-        def waited(outcome: T) -> T:
-            del self._waiting[number]
+    def _waited(
+        self,
+        outcome: PutMessageResult | Failure,
+        number: int,
+        request: Request[AnySendHeader],
+        name: str,
+        queue_id: int,
+        uniq_key: str | None,
+    ) -> Reply | Failure:
+        del self._waiting[number]
+        if isinstance(outcome, Failure):
             return outcome
-
-        waiting.addBoth(waited)
-        return waiting.addCallback(self._answer, request, name, queue_id, uniq_key, self._now_ms)
+        return self._answer(outcome, request, name, queue_id, uniq_key, self._now_ms)
 
     def _answer(
         self,

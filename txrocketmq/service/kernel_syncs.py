@@ -1,0 +1,161 @@
+"""How does a file get to the device without a thread of ours? The kernel is asked to, and says on a descriptor when it is done.
+
+A thread that syncs has to win the interpreter lock back twice for each sync, from a reactor that is busy with those who wait for it:
+half of what a synchronous send costs more than an asynchronous one. Linux takes ``IOCB_CMD_FDSYNC`` (since 4.18, ``io_submit(2)``): the same
+``fdatasync`` in a thread of the kernel. There is no wrapper for it in Python or in the C library, so the calls are made by their
+numbers. Where the system does not have them, or does not allow them, `KernelSyncs` stays closed and threads do the work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReadDescriptor
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from txrocketmq.interfaces import IKernelSyncs
+
+log = Logger()
+
+#: Numbers of io_setup, io_destroy, io_getevents and io_submit (``asm/unistd.h``).
+_CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
+
+#: ``linux/aio_abi.h``.
+_FDSYNC = 3
+_TELL_DESCRIPTOR = 1
+
+# A number among variable arguments must be as wide as the kernel reads it.
+_NONE, _ONE = ctypes.c_long(0), ctypes.c_long(1)
+
+#: One sync at a time is what a log needs.
+MOST_AT_ONCE = 8
+_MOST = ctypes.c_long(MOST_AT_ONCE)
+
+
+class _Request(ctypes.Structure):
+    """``struct iocb`` of a little-endian machine."""
+
+    _fields_ = (
+        ("data", ctypes.c_uint64),
+        ("key", ctypes.c_uint32),
+        ("rw_flags", ctypes.c_int32),
+        ("opcode", ctypes.c_uint16),
+        ("priority", ctypes.c_int16),
+        ("descriptor", ctypes.c_uint32),
+        ("buffer", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
+        ("reserved", ctypes.c_uint64),
+        ("flags", ctypes.c_uint32),
+        ("told_descriptor", ctypes.c_uint32),
+    )
+
+
+class _Event(ctypes.Structure):
+    """``struct io_event``."""
+
+    _fields_ = (
+        ("data", ctypes.c_uint64),
+        ("request", ctypes.c_uint64),
+        ("result", ctypes.c_int64),
+        ("result2", ctypes.c_int64),
+    )
+
+
+@implementer(IKernelSyncs, IReadDescriptor)
+class KernelSyncs:
+    """Syncs that the kernel does, from `open` to `close`; both may be called again.
+
+    :ivar is_open: see `IKernelSyncs`.
+    """
+
+    def __init__(self, reactor: Any) -> None:
+        self.is_open = False
+        self._reactor = reactor
+        self._call: Any = None
+        self._context = ctypes.c_ulong(0)
+        self._told = -1
+        self._destroy = self._get_events = self._submit = _NONE
+        self._waiting: dict[int, Deferred[None]] = {}
+        self._events = (_Event * MOST_AT_ONCE)()
+        self._request = _Request()
+        self._requests = (ctypes.POINTER(_Request) * 1)(ctypes.pointer(self._request))
+
+    def open(self) -> None:
+        """Ready for work, unless this system does not do it."""
+        numbers = _CALLS.get(platform.machine())
+        if self.is_open or numbers is None or sys.platform != "linux" or sys.maxsize < 1 << 32:
+            return
+        self._call = ctypes.CDLL(None, use_errno=True).syscall
+        self._call.restype = ctypes.c_long
+        setup, self._destroy, self._get_events, self._submit = map(ctypes.c_long, numbers)
+        self._context.value = 0
+        if self._call(setup, _MOST, ctypes.byref(self._context)):
+            reason = os.strerror(ctypes.get_errno())
+            log.info("syncs are done by a thread: the kernel says {reason}", reason=reason)
+            return
+        self._told = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._reactor.addReader(self)
+        self.is_open = True
+
+    def sync(self, descriptor: int, end: int) -> Deferred[None] | None:
+        """See `IKernelSyncs`."""
+        if not self.is_open or len(self._waiting) >= MOST_AT_ONCE or end in self._waiting:
+            return None
+        request = self._request
+        request.data = end
+        request.opcode = _FDSYNC
+        request.descriptor = descriptor
+        request.flags = _TELL_DESCRIPTOR
+        request.told_descriptor = self._told
+        # The kernel copies the request before this returns.
+        if self._call(self._submit, self._context, _ONE, self._requests) != 1:
+            return None
+        done = self._waiting[end] = Deferred()
+        return done
+
+    def close(self) -> None:
+        """No more syncs; those under way are over when this returns, and nobody is told of them."""
+        if self.is_open:
+            self.is_open = False
+            self._reactor.removeReader(self)
+            self._call(self._destroy, self._context)
+            os.close(self._told)
+            self._told = -1
+            self._waiting.clear()
+
+    # ------------------------------------------------------------------ for the reactor
+
+    def fileno(self) -> int:
+        """See `IReadDescriptor`."""
+        return self._told
+
+    def logPrefix(self) -> str:
+        """See `IReadDescriptor`."""
+        return "kernel-syncs"
+
+    def connectionLost(self, reason: Failure) -> None:
+        """See `IReadDescriptor`: the reactor gives the descriptor up."""
+        self.close()
+
+    def doRead(self) -> None:
+        """See `IReadDescriptor`: syncs are over."""
+        try:
+            os.eventfd_read(self._told)
+        except BlockingIOError:
+            return
+        count = self._call(self._get_events, self._context, _NONE, _MOST, self._events, None)
+        ended = [(event.data, event.result) for event in self._events[: max(count, 0)]]
+        for end, result in ended:
+            waiting = self._waiting.pop(end)
+            if result < 0:
+                waiting.errback(OSError(-result, os.strerror(-result)))
+            else:
+                waiting.callback(None)
