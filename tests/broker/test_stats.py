@@ -6,7 +6,8 @@ import pytest
 from operators import Client, commit, create_group, create_topic, queues, refused, told
 from small_broker import START_S, Peer, SmallBroker
 
-from txrocketmq.broker.stats import BrokerStats, Snapshot
+from txrocketmq.broker.figures import Snapshot
+from txrocketmq.broker.stats import BrokerStats
 from txrocketmq.broker.throughput import Throughput
 from txrocketmq.model.codes import RequestCode, ResponseCode
 

@@ -28,6 +28,7 @@ from txrocketmq.broker.clients import ChangeNotices, Consumers, Producers
 from txrocketmq.broker.consumer_offsets import ConsumerOffsets
 from txrocketmq.broker.delay.service import DelayService
 from txrocketmq.broker.features import make_features
+from txrocketmq.broker.figures import DAY, HOUR, MINUTE
 from txrocketmq.broker.filter.consumer_filters import ConsumerFilters
 from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.heartbeat.processor import HeartbeatProcessor
@@ -40,6 +41,7 @@ from txrocketmq.broker.operations import OPERATIONS
 from txrocketmq.broker.progress import Progress
 from txrocketmq.broker.pull.processor import PullProcessor
 from txrocketmq.broker.query.processor import QueryProcessor
+from txrocketmq.broker.queue_stats import measure_by_queue
 from txrocketmq.broker.registration import Registration
 from txrocketmq.broker.replication.controlled import Controlled
 from txrocketmq.broker.replication.feature import Replication
@@ -49,7 +51,7 @@ from txrocketmq.broker.runtime_info import runtime_info
 from txrocketmq.broker.send.processor import SendProcessor
 from txrocketmq.broker.send.special import SpecialSends
 from txrocketmq.broker.static_topics.table import StaticTopics
-from txrocketmq.broker.stats import DAY, HOUR, MINUTE, BrokerStats, light_as_one
+from txrocketmq.broker.stats import BrokerStats, light_as_one
 from txrocketmq.broker.sweep import Sweep
 from txrocketmq.broker.throughput import Throughput
 from txrocketmq.broker.to_clients import ClientCalls, notify_ids_changed
@@ -145,6 +147,7 @@ class BrokerCore:
         self.consumers = Consumers(clock, self._notices, self.filters)
         self.producers = Producers(clock)
         self.stats = BrokerStats(self._now_ms, config.broker_cluster_name, self.topics.is_system)
+        measure_by_queue(self.stats.by_queue, config, store_config, store, self.upkeep)
         self.throughput = Throughput()
         self._make_kinds_of_messages(config_files)
         self.progress = Progress(store, self.topics, self.consumers, self.offsets)
@@ -247,6 +250,7 @@ class BrokerCore:
         heartbeat = HeartbeatProcessor(
             config, topics, groups, self.consumers, self.producers, self._now_ms
         )
+        heartbeat.register_took = self.stats.by_queue.registered
         self.offset = OffsetProcessor(config, store, topics, groups, self.offsets)
         self._handlers: dict[str, object] = {
             "send": self.send,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
+from txrocketmq.broker.figures import DAY, HOUR, MINUTE, NOTHING, Figures, Snapshot, Span
+from txrocketmq.broker.queue_stats import QueueStats
 from txrocketmq.model.names import LMQ_PREFIX, is_lmq
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
@@ -31,45 +32,6 @@ BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
 
 SEPARATOR = "@"
 
-
-class Span(NamedTuple):
-    """One of the three times over which figures are kept.
-
-    :ivar period_s: seconds between two samples.
-    :ivar samples: how many are kept.
-    """
-
-    period_s: float
-    samples: int
-
-
-MINUTE = Span(10.0, 7)
-HOUR = Span(600.0, 7)
-DAY = Span(3600.0, 25)
-
-
-class Snapshot(NamedTuple):
-    """A figure over a span of time.
-
-    :ivar total: how much it was (``sum``).
-    :ivar rate: of that, each second (``tps``).
-    :ivar average: of that, each call (``avgpt``).
-    """
-
-    total: int
-    rate: float
-    average: float
-
-
-class Figures(NamedTuple):
-    """One figure over the last minute, hour and day."""
-
-    minute: Snapshot
-    hour: Snapshot
-    day: Snapshot
-
-
-NOTHING = Snapshot(0, 0.0, 0.0)
 
 _Sample = tuple[int, int, int, int]
 """Wall-clock ms, messages, calls, bytes."""
@@ -142,7 +104,7 @@ class BrokerStats:
 
     :param cluster: the key of the broker's own figures, as officially.
     :param is_system: whether a topic is the system's own; such traffic does not count for the day.
-    :ivar name_for: under which name a topic or group is counted: many light queues may be one.
+    :ivar by_queue: latencies and other figures that are kept by queue.
     :ivar topics: by topic: what was sent to it.
     :ivar groups: by ``topic@group``: what the group got of it.
     :ivar send_backs: by ``topic@group``: what the group sent back for a retry.
@@ -159,7 +121,7 @@ class BrokerStats:
         self._now_ms = now_ms
         self._cluster = cluster
         self._is_system = is_system
-        self.name_for: Callable[[str], str] = str
+        self.by_queue = QueueStats(cluster)
         self.topics: dict[str, Counter] = {}
         self.groups: dict[str, Counter] = {}
         self.send_backs: dict[str, Counter] = {}
@@ -185,6 +147,15 @@ class BrokerStats:
         }
         self.put_marks = (0, 0)
         self.get_marks = (0, 0)
+
+    @property
+    def name_for(self) -> Callable[[str], str]:
+        """Under which name a topic or group is counted: many light queues may be one."""
+        return self.by_queue.name_for
+
+    @name_for.setter
+    def name_for(self, name_for: Callable[[str], str]) -> None:
+        self.by_queue.name_for = name_for
 
     # ----------------------------------------------------------------- counting
 
@@ -227,10 +198,12 @@ class BrokerStats:
     def topic_deleted(self, topic: str) -> None:
         """Forget the counters of a topic."""
         self._drop(lambda key: key == topic, lambda key: key.startswith(topic + SEPARATOR))
+        self.by_queue.topic_deleted(topic)
 
     def group_deleted(self, group: str) -> None:
         """Forget the counters of a group."""
         self._drop(lambda key: False, lambda key: key.endswith(SEPARATOR + group))
+        self.by_queue.group_deleted(group)
 
     def _drop(self, of_topics: Callable[[str], bool], of_groups: Callable[[str], bool]) -> None:
         for table, dropped, gone in (
@@ -284,6 +257,7 @@ class BrokerStats:
 
     def _sample(self, span: Span) -> None:
         now_ms, period_ms = self._now_ms(), int(span.period_s * 1000)
+        self.by_queue.sample(span, now_ms)
         for name, total in (
             (BROKER_PUT_NUMS, self.put_total(True)),
             (BROKER_GET_NUMS, self.get_total(True)),
@@ -322,7 +296,11 @@ class BrokerStats:
         }
         if name in self._own:
             return self._own[name].figures(False) if key == self._cluster else None
-        table, is_size = tables.get(name, ({}, False))
+        if name not in tables:
+            return self.by_queue.find(name, key)
+        if name.startswith("QUEUE_") and not self.by_queue.by_queue:
+            return None
+        table, is_size = tables[name]
         counter = table.get(key)
         return None if counter is None else counter.figures(is_size)
 

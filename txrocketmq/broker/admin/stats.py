@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from txrocketmq.broker.figures import Snapshot
 from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.progress import Progress, QueueProgress
-from txrocketmq.broker.stats import BrokerStats, Snapshot
+from txrocketmq.broker.stats import BrokerStats
 from txrocketmq.broker.topics import Topics
 from txrocketmq.codec.bodies import (
     BrokerStatsData,

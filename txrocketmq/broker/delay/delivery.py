@@ -240,7 +240,7 @@ class DelayDelivery:
             return True
         result: PutMessageResult = await value_of(self._store.put_message(record))
         if result.is_ok:
-            self._count(record.topic, result)
+            self._count(record.topic, level, result)
             return True
         if result.status not in _NEVER_TAKEN:
             return False
@@ -269,9 +269,10 @@ class DelayDelivery:
             return None
         return copy_of(message, topic, queue_id, message.properties_text)
 
-    def _count(self, topic: str, result: PutMessageResult) -> None:
+    def _count(self, topic: str, level: int, result: PutMessageResult) -> None:
         if not self._counts():
             return
         stats, size_bytes = self._stats, result.wrote_bytes
         stats.of_group(SCHEDULE_TOPIC, SCHEDULE_CONSUMER_GROUP).count(size_bytes)
         stats.of_topic(topic).count(size_bytes)
+        stats.by_queue.queue_read(SCHEDULE_TOPIC, level - 1, SCHEDULE_CONSUMER_GROUP, size_bytes)

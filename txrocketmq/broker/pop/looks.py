@@ -95,6 +95,7 @@ class LookProcessor:
         except ResponseError as error:
             return Reply(error.code, _peeked(0), remark=error.remark)
         rest = count = size_bytes = 0
+        begun_ms = parts.now_ms()
         records: list[bytes] = []
         for key in self._queues(header, topic, self._retry_names(header, False)):
             name, _, queue_id = key
@@ -113,6 +114,9 @@ class LookProcessor:
         counter.messages += count
         counter.calls += 1
         counter.size_bytes += size_bytes
+        parts.stats.by_queue.get_took(
+            header.topic, header.consumer_group, header.queue_id, parts.now_ms() - begun_ms
+        )
         return Reply(
             ResponseCode.SUCCESS.value, _peeked(rest), records, GetMessageStatus.FOUND.name
         )

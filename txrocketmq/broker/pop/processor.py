@@ -390,6 +390,9 @@ class PopProcessor:
         counter.messages += count
         counter.calls += 1
         counter.size_bytes += found.size_bytes
+        # As it was before the check point was noted in the log.
+        last, now_ms = found.queue_offsets[-1], parts.now_ms()
+        parts.stats.by_queue.note_read(topic, group, queue_id, last, pop.log_end, now_ms)
         parts.in_flight.popped(key, count)
         pop.count += count
         if is_retry and not parts.config.pop_response_return_actual_retry_topic:
@@ -420,6 +423,10 @@ class PopProcessor:
         if pop.count:
             flow.found += 1
             flow.transferred += pop.count
+            took_ms = max(0, parts.now_ms() - pop.pop_time_ms)
+            parts.stats.by_queue.get_took(
+                header.topic, header.consumer_group, header.queue_id, took_ms
+            )
             if pop.rest > 0:
                 self.waiting.wake(key)
         else:

@@ -47,6 +47,7 @@ _SUCCESS = ResponseCode.SUCCESS.value
 _NOT_FOUND = ResponseCode.PULL_NOT_FOUND.value
 _RETRY = ResponseCode.PULL_RETRY_IMMEDIATELY.value
 _MOVED = ResponseCode.PULL_OFFSET_MOVED.value
+_ALL_READ = GetMessageStatus.OFFSET_OVERFLOW_ONE
 _SLAVE = "SLAVE"
 _LITE_PULL = RequestCode.LITE_PULL_MESSAGE.value
 
@@ -182,10 +183,9 @@ class PullProcessor:
         if found.__class__ is GetMessageResult:
             return self._compose(found, request, group, topic, wanted, may_hold)
         reading = cast("Deferred[GetMessageResult]", found)
-        reading.addCallback(
-            self._note_read, header.consumer_group, int(self._clock.seconds() * 1000)
-        )
-        return reading.addCallback(self._compose, request, group, topic, wanted, may_hold)
+        begun_ms = int(self._clock.seconds() * 1000)
+        reading.addCallback(self._note_read, header.consumer_group, begun_ms)
+        return reading.addCallback(self._compose, request, group, topic, wanted, may_hold, begun_ms)
 
     def _note_read(self, found: GetMessageResult, group: str, begun_ms: int) -> GetMessageResult:
         """A read for which the device was asked."""
@@ -255,7 +255,12 @@ class PullProcessor:
         topic: TopicConfig,
         wanted: IMessageFilter | None,
         may_hold: bool,
+        begun_ms: int | None = None,
     ) -> Outcome:
+        """The answer.
+
+        :param begun_ms: when the read began; None where it took no time.
+        """
         header = request.header
         status = found.status
         code = _CODES[status]
@@ -287,9 +292,11 @@ class PullProcessor:
         ):
             return None
         if code == _SUCCESS:
-            self._count(found, key, header)
+            self._count(found, key, header, begun_ms)
         else:
             self._throughput.missed += 1
+            if status is _ALL_READ:
+                self._stats.by_queue.read_all(header.topic, header.consumer_group, header.queue_id)
         return Reply(
             code,
             PullMessageResponseHeader(
@@ -324,7 +331,13 @@ class PullProcessor:
             return _NOT_FOUND if is_ahead else _RETRY, group.broker_id
         return code, suggested
 
-    def _count(self, found: GetMessageResult, key: str, header: PullMessageRequestHeader) -> None:
+    def _count(
+        self,
+        found: GetMessageResult,
+        key: str,
+        header: PullMessageRequestHeader,
+        begun_ms: int | None,
+    ) -> None:
         if self.watch is not None:
             self.watch.note_behind(header, found)
         flow = self._throughput
@@ -336,6 +349,13 @@ class PullProcessor:
         counter.messages += found.message_count
         counter.calls += 1
         counter.size_bytes += found.size_bytes
+        now_ms = int(self._clock.seconds() * 1000)
+        by_queue = self._stats.by_queue
+        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+        by_queue.get_took(topic, group, queue_id, 0 if begun_ms is None else now_ms - begun_ms)
+        if found.queue_offsets:
+            log_end = self._store.max_physical_offset()
+            by_queue.note_read(topic, group, queue_id, found.queue_offsets[-1], log_end, now_ms)
 
     def _hold(self, request: Pull, wanted: IMessageFilter | None) -> bool:
         header, config = request.header, self._config

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from txrocketmq.broker.queue_stats import COMMERCIAL_OWNER
 from txrocketmq.broker.retry.rules import RetryRules
 from txrocketmq.broker.stored import copy_of
 from txrocketmq.codec.headers import ConsumerSendMsgBackRequestHeader
@@ -141,6 +142,9 @@ class RetryProcessor:
         self._stats.of_send_back(back_topic, header.group).count(result.wrote_bytes)
         if is_dead:
             self._stats.of_dead_letter(back_topic, header.group).count(result.wrote_bytes)
+            self._stats.by_queue.given_up(
+                request.ext_fields.get(COMMERCIAL_OWNER), header.origin_topic, header.group
+            )
             self._log.info(
                 "message {key} of {topic} given up by group {group} after {times} tries, now in {dead}",
                 key=message.uniq_key or message.msg_id,

@@ -346,10 +346,13 @@ class SendProcessor:
         self._newest_ms = done_ms = result.store_timestamp_ms
         if now_ms is not None:
             done_ms = now_ms()
-        if done_ms > request.arrived_ms:
-            self._throughput.put_took(done_ms - request.arrived_ms)
+        took_ms = done_ms - request.arrived_ms
+        if took_ms > 0:
+            self._throughput.put_took(took_ms)
         else:
+            took_ms = 0
             self._throughput.instant_puts += 1
+        self._stats.by_queue.put_took(name, queue_id, took_ms)
         prefix = self._id_prefix
         if result.batch_offsets:
             message_id = ",".join([f"{prefix}{offset:016X}" for offset in result.batch_offsets])

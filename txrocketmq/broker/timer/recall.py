@@ -147,6 +147,8 @@ class RecallProcessor:
             )
         if placed.topic == TIMER_TOPIC:
             self._stats.of_topic(placed.topic).count(result.wrote_bytes)
+            took_ms = max(0, result.store_timestamp_ms - placed.born_timestamp)
+            self._stats.by_queue.put_took(placed.topic, placed.queue_id, took_ms)
         return self._reply(0, RecallMessageResponseHeader(msg_id=handle.message_id))
 
     def _reply(
