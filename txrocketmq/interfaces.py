@@ -198,6 +198,10 @@ class IDisk(Interface):
     def usage(path: str) -> tuple[int, int]:
         """``(used, total)`` bytes of the file system that holds the path."""
 
+    def boot_id() -> str:
+        """Names this run of the machine: as long as it is the same, files hold all that was written to them, synced or not. Empty
+        where nobody knows."""
+
 
 class IBlockingPool(Interface):
     """A bounded pool for blocking work on bytes and numbers (never on shared objects)."""
@@ -384,9 +388,9 @@ class IReplicationControl(Interface):
     def set_confirm_offset(offset: int | None) -> None:
         """Show nothing beyond that from now on, and what is below; None: show everything."""
 
-    def roles_changed() -> None:
-        """A master is a slave now, or a slave a master: what waited to be shown is found in the log, up to the confirm offset, and
-        each queue's next message goes behind its last one."""
+    def roles_changed(leads: bool) -> None:
+        """A master is a slave now, or a slave a master (``leads``): what waited to be shown is found in the log, up to the confirm
+        offset. Each queue's next message goes behind its last one; at a master behind those that still wait, too."""
 
     def last_file_offset() -> int:
         """Start of the newest file."""

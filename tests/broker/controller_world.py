@@ -84,6 +84,9 @@ class Controller:
         header = asked.command.decode_header(h.ElectMasterRequestHeader)
         if self.master is None:
             self.elect(header.broker_id)
+        self._answer_election(asked, 0)
+
+    def _answer_election(self, asked: Asked, code: int) -> None:
         assert self.master is not None
         found = h.ElectMasterResponseHeader(
             master_broker_id=self.master,
@@ -92,7 +95,7 @@ class Controller:
             sync_state_set_epoch=self.change,
         )
         body = ElectMasterResponseBody(sync_state_set=set(self.members))
-        asked.answer(0, found, encode_body(body))
+        asked.answer(code, found, encode_body(body))
 
     def controller_get_replica_info(self, asked: Asked) -> None:
         if not self.places:

@@ -170,6 +170,7 @@ class SmallBroker:
         client: Any = None,
         pool: Any = None,
         dial: Any = None,
+        one_slave_by_default: bool = False,
         **settings: Any,
     ) -> None:
         self.disk = disk or MemoryDisk()
@@ -206,6 +207,7 @@ class SmallBroker:
             flush_pool=pool,
             read_pool=pool,
             memory_bytes=memory_bytes,
+            is_controlled=self.config.enable_controller_mode,
         )
         self.client = client or FakeClient()
         self.kept: dict[str, str] = {}
@@ -227,6 +229,7 @@ class SmallBroker:
             keep_change=lambda changes: succeed(self.kept.update(changes)),
             dial=dial,
             disk=self.disk,
+            one_slave_by_default=one_slave_by_default,
         )
         self.dispatcher = Dispatcher(
             self.core.operations,

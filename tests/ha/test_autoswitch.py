@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from txrocketmq.ha.syncset import SyncStateSet
 from txrocketmq.model.replication import Replicated
 from txrocketmq.store.results import PutMessageStatus
 from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.simdisk import SimulatedDisk
 
 
 @pytest.fixture
@@ -146,8 +148,9 @@ def terms(*pairs: tuple[int, int]) -> list[EpochEntry]:
         ([(1, 0)], 900, [(1, 0), (2, 600)], 950, 600),
         ([(1, 0), (2, 600)], 900, [(1, 0), (2, 600)], 700, 700),
         ([(1, 0), (2, 600)], 900, [(1, 0), (3, 500)], 800, 500),
-        ([(1, 0), (2, 600)], 900, [(1, 0), (2, 650)], 950, 600),
-        ([(1, 10)], 900, [(1, 0)], 950, None),
+        ([(1, 0), (2, 600)], 900, [(1, 0), (2, 650)], 950, 650),
+        ([(1, 10)], 900, [(1, 0)], 950, 10),
+        ([(1, 0)], 900, [(1, 500)], 700, 500),
         ([(4, 0)], 900, [(5, 0)], 950, None),
     ],
 )
@@ -165,18 +168,39 @@ def test_terms_are_kept_in_the_official_file() -> None:
     assert cache.append(EpochEntry(1, 0))
     assert cache.append(EpochEntry(4, 100))
     assert not cache.append(EpochEntry(4, 200))
-    assert not cache.append(EpochEntry(5, 100))
     assert cache.at(99) == (1, 0)
     assert cache.at(100) == (4, 100)
+    assert cache.append(EpochEntry(5, 100))
+    assert cache.entries == [(1, 0), (5, 100)], "a term without bytes gives way"
     cache.append(EpochEntry(6, 300))
     cache.cut_beyond(300)
     again = EpochCache(disk, "/store/epochs")
     again.load()
-    assert again.entries == [(1, 0), (4, 100)]
+    assert again.entries == [(1, 0), (5, 100)]
     again.cut_before(100)
-    assert again.entries == [(4, 100)]
-    again.cut_epochs(4)
-    assert again.entries == []
+    assert again.entries == [(5, 100)]
+
+
+def test_a_term_that_is_led_again_goes_on_unless_the_machine_was_restarted() -> None:
+    disk = SimulatedDisk(Random(1))
+    cache = EpochCache(disk, "/store/epochs")
+    cache.begin(1, 0)
+    cache.begin(2, 100)
+    cache.begin(2, 150)
+    assert cache.entries == [(1, 0), (2, 100)]
+    disk.end("kill")
+    disk.restart()
+    again = EpochCache(disk, "/store/epochs")
+    again.load()
+    again.begin(2, 170)
+    assert again.entries == [(1, 0), (2, 100)], "nothing that was written then is lost"
+    disk.end("power")
+    disk.restart()
+    again.load()
+    again.begin(2, 130)
+    assert again.entries == [(1, 0), (2, 130)]
+    again.begin(3, 90)
+    assert again.entries == [(1, 0), (3, 90)], "nothing is left of the second term"
 
 
 def test_a_damaged_file_of_terms_is_not_guessed() -> None:

@@ -170,7 +170,7 @@ def test_a_master_that_becomes_a_slave_finds_what_waited_in_its_log() -> None:
     world.store.set_confirm_offset(0)
     world.fill(4)
     world.config.broker_role = "SLAVE"
-    world.store.roles_changed()
+    world.store.roles_changed(leads=False)
     assert world.numbers() == []
     world.store.set_confirm_offset(world.ends[1])
     assert world.numbers() == [0, 1]

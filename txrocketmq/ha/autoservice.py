@@ -17,7 +17,6 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 
 from txrocketmq.codec.bodies.admin import HARuntimeInfo
-from txrocketmq.codec.epochfile import EpochEntry
 from txrocketmq.errors import StoreError
 from txrocketmq.ha.autoswitch import AutoMasterLink, AutoSlaveLink
 from txrocketmq.ha.epochs import EpochCache
@@ -47,6 +46,7 @@ class AutoSwitchService(HaService):
         self.members = SyncStateSet(self._config, self._clock)
         self.ask_controller: AskController = lambda wanted: succeed(None)
         self._is_asking = False
+        self._lead_start = 0
         self.follower.link_class = self._make_slave_link
 
     @property
@@ -55,12 +55,14 @@ class AutoSwitchService(HaService):
         return self.members.own_id
 
     def load(self) -> None:
-        """Read the terms; the store is loaded. What is in the log counts as agreed on: recovery has shown it already.
+        """Read the terms; the store is loaded, and shows what it showed before.
 
         :raises StoreError: the file is damaged.
         """
         self.epochs.load()
-        self._store.set_confirm_offset(self._store.max_physical_offset())
+        # A term of which a power failure left nothing says nothing.
+        self.epochs.cut_beyond(self._store.max_physical_offset())
+        self._store.set_confirm_offset(self._store.confirm_offset())
 
     def _make_slave_link(self, *args: Any) -> AutoSlaveLink:
         return AutoSlaveLink(*args, epochs=self.epochs, broker_id=self.own_id)
@@ -80,9 +82,11 @@ class AutoSwitchService(HaService):
             self._begin_term(epoch)
             return
         self._drop_links("this broker becomes master")
+        self._lead_start = self._store.max_physical_offset()
         self.follower.stop()
-        self._store.set_confirm_offset(self._store.max_physical_offset())
-        self._store.roles_changed()
+        if self.members.members <= {self.own_id}:
+            self._store.set_confirm_offset(self._store.max_physical_offset())
+        self._store.roles_changed(leads=True)
         self._config.broker_role = SYNC_MASTER
         self._begin_term(epoch)
         self.members.begin()
@@ -97,7 +101,7 @@ class AutoSwitchService(HaService):
         self._drop_links("this broker becomes a slave")
         self._config.broker_role = SLAVE
         self._waiters.give_up()
-        self._store.roles_changed()
+        self._store.roles_changed(leads=False)
         self._watch()
         self.follower.stop()
         self.follower.set_master_address(None)
@@ -110,8 +114,7 @@ class AutoSwitchService(HaService):
             )
 
     def _begin_term(self, epoch: int) -> None:
-        self.epochs.cut_epochs(epoch)
-        self.epochs.append(EpochEntry(epoch, self._store.max_physical_offset()))
+        self.epochs.begin(epoch, self._store.max_physical_offset())
 
     def _drop_links(self, reason: str) -> None:
         links = list(self.links)
@@ -148,6 +151,18 @@ class AutoSwitchService(HaService):
         self._is_asking = False
 
     @property
+    def questions(self) -> int | None:
+        """How often the controller was asked for another set; None while it is."""
+        return None if self._is_asking else self.members.questions
+
+    def members_stand(self, questions: int | None) -> None:
+        """The controller told how things stand; `questions` is what it was when that was asked."""
+        if questions is not None and not self._is_asking and self.members.asked is not None:
+            self.members.stands(questions)
+            self._confirm()
+            self._waiters.acknowledged()
+
+    @property
     def _slaves(self) -> list[AutoMasterLink]:
         return [link for link in self.links if isinstance(link, AutoMasterLink)]
 
@@ -165,9 +180,8 @@ class AutoSwitchService(HaService):
         if not link.is_learner:
             end = self._store.max_physical_offset()
             self.members.reported(link.slave_id, link.ack_offset, end)
-            term = self.epochs.entries[-1].start_offset if self.epochs.entries else 0
             if self.members.grown(
-                link.slave_id, link.ack_offset, self._store.confirm_offset(), term
+                link.slave_id, link.ack_offset, self._store.confirm_offset(), self._lead_start
             ):
                 self._want(self.members.agreed | {link.slave_id})
         self._confirm()

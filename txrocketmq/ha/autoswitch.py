@@ -192,21 +192,25 @@ class AutoSlaveLink(SlaveLink):
         piece = Piece(*frame)
         if self.state is not LinkState.TRANSFER:
             raise ProtocolError("log came before the handshake")
+        # Before its first byte is here: bytes of a term that is not noted would count as the one's before.
+        if piece.epoch > self._epochs.last_epoch:
+            self._epochs.append(EpochEntry(piece.epoch, piece.epoch_start))
         # A heartbeat of a master that does not know yet where to begin names no offset.
         if piece.data:
             super()._take(piece.offset, piece.data)
-        if piece.epoch > self._epochs.last_epoch:
-            self._epochs.append(EpochEntry(piece.epoch, piece.epoch_start))
         self._confirmed = piece.confirm_offset
 
     def _compare(self, found: MasterHandshake) -> None:
         if self.state is not LinkState.HANDSHAKE:
             raise ProtocolError("a second handshake")
         end = self._store.max_physical_offset()
+        self._epochs.cut_beyond(end)
         if not self._epochs.entries:
             self._begin()
             return
         point = consistent_point(self._epochs.entries, end, found.entries, found.end_offset)
+        if point is None and self._is_all_doubtful(found):
+            point = 0
         if point is None:
             raise ProtocolError(
                 f"no term in common: here {self._epochs.entries}, there {list(found.entries)}; empty this store "
@@ -219,6 +223,15 @@ class AutoSlaveLink(SlaveLink):
         self._is_cutting = True
         cutting: Deferred[None] = self._store.truncate_log(point)
         cutting.addCallbacks(self._cut, self._not_cut, callbackArgs=(point,))
+
+    def _is_all_doubtful(self, found: MasterHandshake) -> bool:
+        """Whether both logs are there from their first byte on and replicas never agreed on anything of this one."""
+        starts = [
+            entries[0].start_offset for entries in (self._epochs.entries, found.entries) if entries
+        ]
+        return starts == [0, 0] and self._store.min_physical_offset() == 0 and (
+            self._store.confirm_offset() == 0
+        )  # fmt: skip
 
     def _cut(self, _: object, point: int) -> None:
         self._is_cutting = False

@@ -1,7 +1,8 @@
 """Which replicas are in sync, who should join or leave, and up to where do they agree? The set that a controller keeps, as its master sees it.
 
 Stands for the sync-state-set half of ``AutoSwitchHAService``. A change counts only when the controller has it; while it is asked, old and new
-members count together, so that no message is confirmed that a member of either set lacks. Nothing here knows links or requests.
+members count together, so that no message is confirmed that a member of either set lacks. A question that was not answered may still arrive: whom it
+named counts until the controller says how things stand, asked after the last such question. Nothing here knows links or requests.
 
 A replica has caught up at a moment when it later reports everything that the log held at that moment. (Officially a slave that was sent
 everything counts, whether it reported it or not.)
@@ -22,7 +23,8 @@ class SyncStateSet:
     :ivar own_id: this broker's id.
     :ivar epoch: how often the controller changed the set.
     :ivar agreed: what the controller has.
-    :ivar asked: what the controller is being asked for; None while it is not.
+    :ivar asked: what the controller was asked for and has perhaps, all questions together; None when there are none.
+    :ivar questions: how often it was asked.
     """
 
     def __init__(self, config: MessageStoreConfig, clock: IReactorTime) -> None:
@@ -32,6 +34,7 @@ class SyncStateSet:
         self.epoch = 0
         self.agreed: frozenset[int] = frozenset()
         self.asked: frozenset[int] | None = None
+        self.questions = 0
         self._caught_up: dict[int, float] = {}
         self._marks: dict[int, tuple[int, float]] = {}
 
@@ -42,11 +45,17 @@ class SyncStateSet:
 
     def take(self, members: Iterable[int], epoch: int) -> bool:
         """What the controller says; False when that is no news."""
-        self.asked = None
         if epoch <= self.epoch:
             return False
-        self.agreed, self.epoch = frozenset(members), epoch
+        # Who asks names the change that it knows: all earlier questions are refused from now on.
+        self.agreed, self.epoch, self.asked = frozenset(members), epoch, None
         return True
+
+    def stands(self, questions: int) -> None:
+        """The controller answered a question how things stand, put to it when it had been asked so often for another set and answered
+        or timed out each time: what it did not tell did not happen."""
+        if questions == self.questions:
+            self.asked = None
 
     def begin(self) -> None:
         """This broker became master: nobody has caught up yet, and the members there are have their time to come."""
@@ -57,8 +66,10 @@ class SyncStateSet:
 
     def wants(self, members: Iterable[int]) -> frozenset[int]:
         """The controller is asked for this set now."""
-        self.asked = frozenset(members)
-        return self.asked
+        wanted = frozenset(members)
+        self.asked = wanted | (self.asked or frozenset())
+        self.questions += 1
+        return wanted
 
     def reported(self, broker_id: int, offset: int, end: int) -> None:
         """A replica has everything below an offset; the log ends at ``end``."""
@@ -72,9 +83,13 @@ class SyncStateSet:
             self._caught_up[broker_id] = max(mark[1], self._caught_up.get(broker_id, 0.0))
             self._marks[broker_id] = (end, now)
 
-    def grown(self, broker_id: int, offset: int, confirmed: int, term_start: int) -> bool:
-        """Whether a replica that is not in the set may join it: it has everything that was confirmed, and what came before this term."""
-        return broker_id not in self.agreed and offset >= max(confirmed, term_start)
+    def grown(self, broker_id: int, offset: int, confirmed: int, lead_start: int) -> bool:
+        """Whether a replica that is not in the set may join it: it has everything that was confirmed.
+
+        :param lead_start: where this log ended when this process became master: what was confirmed before, if perhaps by an earlier process
+            in the same term, is not beyond that, and nobody knows it better.
+        """
+        return broker_id not in self.agreed and offset >= max(confirmed, lead_start)
 
     def shrunk(self, connected: Iterable[int]) -> frozenset[int] | None:
         """The set without those that are gone or too far behind (`haMaxTimeSlaveNotCatchup`); None when nobody is."""

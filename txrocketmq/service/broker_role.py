@@ -101,6 +101,7 @@ class BrokerRole:
             queue_pool=self._pools["store-queues"],
             compaction_pool=self._pools["store-compaction"],
             kernel_syncs=self._kernel_syncs,
+            is_controlled=settings.section(BrokerConfig).enable_controller_mode,
         )
         self._client = RemotingClient(
             reactor, limits=RemotingLimits.for_client(settings.section(NettyClientConfig))

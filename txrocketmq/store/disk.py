@@ -190,6 +190,9 @@ class _HeldLock:
             self._fd = -1
 
 
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
 @implementer(IDisk)
 class RealDisk:
     """The operating system's file system."""
@@ -428,6 +431,14 @@ class RealDisk:
         status = os.statvfs(path)
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
         return used, used + status.f_bavail * status.f_frsize
+
+    def boot_id(self) -> str:
+        """See `IDisk`. Only Linux says it."""
+        try:
+            with open(_BOOT_ID, encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
 
     def close(self) -> None:
         """Close all cached descriptors; the disk may be used again."""

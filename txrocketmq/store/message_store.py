@@ -82,6 +82,7 @@ class MessageStore(ReplicationControl):
     :param compaction_pool: for runs that compact, which may take minutes.
     :param window_bytes: how far ahead of the newest message the log gets its blocks.
     :param limits: how much is recovered before the store opens.
+    :param is_controlled: a controller gives the broker's role: a start shows no more than what was shown, or agreed on, before.
     :ivar recovery: what the last `load` found.
     :ivar disk: the disk.
     :ivar derived_pool: for queues and index.
@@ -106,6 +107,7 @@ class MessageStore(ReplicationControl):
         memory_bytes: int | None = None,
         window_bytes: int = WINDOW_BYTES,
         limits: RecoveryLimits | None = None,
+        is_controlled: bool = False,
     ) -> None:
         root = config.store_path_root_dir
         derived_pool = self.derived_pool = queue_pool or pool
@@ -114,6 +116,7 @@ class MessageStore(ReplicationControl):
         self._clock = clock
         self._read_pool = read_pool
         self._limits = limits or RecoveryLimits()
+        self._is_controlled = is_controlled
         self._loading: Deferred[None] | None = None
         self._recoverer: Recoverer | None = None
         self.rebuild: QueueRebuild | None = None
@@ -210,6 +213,11 @@ class MessageStore(ReplicationControl):
         for _ in self.queue_table.loading():
             await pool.submit(give_way)
             self._recoverer.check_cancelled()
+        if self._is_controlled:
+            # What is in a queue was shown, and so agreed on.
+            self.reput.confirm_offset = max(
+                self.checkpoint.confirm_physical_offset, self.queue_table.max_physical_offset(), 0
+            )
         self.index.load(clean)
         self.index.drop_foreign(self.commit_log.min_offset, self.commit_log.time_at)
         self.reput.index_is_current = False

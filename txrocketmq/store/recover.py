@@ -162,6 +162,8 @@ class Recoverer:
         self._now_ms = now_ms
         self._last_timestamp_ms = 0
         self._known: NextOffsets | None = None
+        #: The first record that is not derived, as replicas may not have it.
+        self._hidden: int | None = None
 
     def cancel(self) -> None:
         """Give up at the next piece."""
@@ -485,6 +487,7 @@ class Recoverer:
         """Derive queues from the log's records until there are no more valid ones."""
         scan = self._sliced_scan(start)
         dispatch = self._reput.dispatch_head
+        shown = self._reput.confirm_offset if lost is None else None
         # The last file may be empty from anywhere on.
         progress = Progress("recovery", start, self._commit_log.max_offset, self._now_ms)
         records = written = 0
@@ -494,7 +497,9 @@ class Recoverer:
             if self._known is not None:
                 self._known.note(found)
             for offset, head in found:
-                if lost is None or not lost.covers((head.topic, head.queue_id)):
+                if shown is not None and offset + head.total_size > shown:
+                    self._hidden = offset if self._hidden is None else self._hidden
+                elif lost is None or not lost.covers((head.topic, head.queue_id)):
                     dispatch(offset, head)
                 self._last_timestamp_ms = head.store_timestamp
                 records += 1
@@ -561,6 +566,11 @@ class Recoverer:
         # Where they cannot be written they stay in memory, the timed flush tries again, and sends are refused meanwhile.
         await queues.flush(sync=clean)
         self._reput.offset = end
+        if self._hidden is not None:
+            self._reput.offset = self._reput.confirm_offset = self._hidden
+            self.log.info("not shown before replicas agree: {at} on", at=self._hidden)
+        elif self._reput.confirm_offset is not None:
+            self._reput.confirm_offset = end
         self.log.info(
             "recovered: log {begin} to {end}, {records} messages read from {start}",
             begin=commit_log.min_offset,

@@ -86,6 +86,11 @@ class ReplicaLog:
         if self._reput.offset < self._log.max_offset:
             self._dispatch()
 
+    def hold_rest(self) -> None:
+        """This log is the master's from now on: what replicas do not agree on yet waits like what comes."""
+        for position, head in self._log.scan(self._reput.offset):
+            self._reput.hold_head(position, head)
+
     def _dispatch(self) -> None:
         """Derive what belongs to the records that are whole by now, and that replicas agree on where somebody asks for that."""
         reput = self._reput

@@ -88,12 +88,14 @@ class ReplicationControl:
         else:
             self.reput.flushed(self.commit_log.max_offset)
 
-    def roles_changed(self) -> None:
+    def roles_changed(self, leads: bool) -> None:
         """See `IReplicationControl`."""
         self.reput.drop_waiting()
         self.replica_log.confirmed()
         for queue in self.queue_table.queues.values():
             queue.next_index = queue.max_index
+        if leads and self.reput.offset < self.commit_log.max_offset:
+            self.replica_log.hold_rest()
 
     def set_replicas(self, replicas: IReplicas | None) -> None:
         """See `IReplicationControl`."""

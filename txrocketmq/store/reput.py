@@ -365,6 +365,20 @@ class Reput:
 
     def dispatch_head(self, physical_offset: int, head: RecordHead) -> None:
         """Derive what belongs to a record that was found in the log (recovery, replicas)."""
+        self.dispatch(*self._dispatch_of(physical_offset, head))
+
+    def hold_head(self, physical_offset: int, head: RecordHead) -> None:
+        """The same, once replicas agree on the record; new messages get their places behind it."""
+        dispatch = self._dispatch_of(physical_offset, head)
+        self.dispatch_later(dispatch)
+        if head.sys_flag & NOT_IN_QUEUE:
+            return
+        queue, queue_offset, extras = dispatch[0], dispatch[1], dispatch[-1]
+        queue.next_index = queue_offset + (1 if extras is None else extras.messages)
+        for light, offset in (extras.light or ()) if extras is not None else ():
+            light.next_index = max(light.next_index, offset + 1)
+
+    def _dispatch_of(self, physical_offset: int, head: RecordHead) -> Dispatch:
         found = parse_properties(head.properties)
         code = 0
         tags = found.get(props.TAGS)
@@ -377,7 +391,7 @@ class Reput:
             self.bit_maps is not None or props.INNER_MULTI_QUEUE_OFFSET in found
         ):
             extras = Extras(light=self.light.derived(head.topic, found), properties=found)
-        self.dispatch(
+        return (
             queue,
             queue_offset,
             physical_offset,

@@ -307,3 +307,7 @@ class MemoryDisk:
     def usage(self, path: str) -> tuple[int, int]:
         """See `IDisk`."""
         return self.used_bytes, self.capacity_bytes
+
+    def boot_id(self) -> str:
+        """See `IDisk`; nothing is ever lost here."""
+        return "memory"

@@ -120,6 +120,7 @@ class MemoryBroker:
             flush_pool=pool,
             read_pool=pool,
             window_bytes=64 * 1024,
+            is_controlled=self.config.enable_controller_mode,
         )
         self.core = BrokerCore(
             self.config,

@@ -214,6 +214,7 @@ class SimulatedDisk:
         self.ended: str | None = None
         self.locked: set[str] = set()
         self.forgot = False
+        self._power_failures = 0
         self._rng = rng
         self._fuse = -1
         self._fuse_kind = "power"
@@ -249,6 +250,7 @@ class SimulatedDisk:
         self.ended = kind
         self.locked.clear()
         if kind == "power":
+            self._power_failures += 1
             self._lose()
         for entry in self._entries.values():
             if isinstance(entry, _File):
@@ -588,6 +590,10 @@ class SimulatedDisk:
     def usage(self, path: str) -> tuple[int, int]:
         """See `IDisk`."""
         return self.used_bytes, self.capacity_bytes
+
+    def boot_id(self) -> str:
+        """See `IDisk`; another one after each power failure."""
+        return f"simulated-{self._power_failures}"
 
     # ------------------------------------------------------------------ for tests
 

@@ -304,8 +304,12 @@ class Controlled(Replication):
         looking.addBoth(lambda ignored: setattr(self, "_is_looking_at_controller", False))
 
     async def _look(self) -> None:
+        questions = self.auto.questions
         try:
             ruling = await self.controllers.replicas()
+            is_current = ruling.epoch == self.master_epoch and not self.is_slave
+            if is_current and ruling.change == self.auto.members.epoch:
+                self.auto.members_stand(questions)
             if ruling.master_id is None and ruling.epoch >= self.master_epoch:
                 ruling = await self.controllers.elect(self.auto.own_id)
             if self._is_running:
@@ -345,6 +349,8 @@ class Controlled(Replication):
                 wanted=sorted(wanted),
                 error=error,
             )
+            # Whether it has them, and how things stand, is to be known soon.
+            self._look_at_controller()
             return
         if epoch == self.master_epoch and not self.is_slave:
             self.auto.set_members(found.sync_state_set, found.sync_state_set_epoch)
@@ -354,6 +360,9 @@ class Controlled(Replication):
     def notice_role(self, request: Request[NotifyBrokerRoleChangedRequestHeader]) -> Reply:
         """NOTIFY_BROKER_ROLE_CHANGED: the controller says who is master."""
         header = request.header
+        if not self._sweeps:
+            # What is under way may be older than what the controller answers to the registration.
+            return Reply()
         try:
             found = decode_body(SyncStateSet, request.body) if request.body else SyncStateSet()
         except BodyError as error:

@@ -42,6 +42,7 @@ H = TypeVar("H", bound=Header)
 REQUEST_TIMEOUT_MS = 3_000
 _SUCCESS = ResponseCode.SUCCESS.value
 _NOT_LEADER = ResponseCode.CONTROLLER_NOT_LEADER.value
+_ELECTED = (_SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST.value)
 
 
 class Ruling(NamedTuple):
@@ -103,11 +104,15 @@ class Controllers:
         raise RemotingError(self._config.controller_addr, f"no controller leads: {fault}")
 
     async def _ask(
-        self, code: RequestCode, header: Header | None, body: bytes = b""
+        self,
+        code: RequestCode,
+        header: Header | None,
+        body: bytes = b"",
+        fine: tuple[int, ...] = (_SUCCESS,),
     ) -> RemotingCommand:
         leader = self.leader or await self.find_leader()
         try:
-            return await self._ask_at(leader, code, header, body)
+            return await self._ask_at(leader, code, header, body, fine)
         except RemotingError:
             self.leader = None
             raise
@@ -117,11 +122,16 @@ class Controllers:
             raise
 
     async def _ask_at(
-        self, address: str, code: RequestCode, header: Header | None, body: bytes
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | None,
+        body: bytes,
+        fine: tuple[int, ...] = (_SUCCESS,),
     ) -> RemotingCommand:
         asked = self._client.request(address, code.value, header, body, REQUEST_TIMEOUT_MS, None)
         answer = await cast("Deferred[RemotingCommand]", asked)
-        if answer.code != _SUCCESS:
+        if answer.code not in fine:
             raise BrokerError(answer.code, answer.remark, address)
         return answer
 
@@ -177,6 +187,7 @@ class Controllers:
     async def elect(self, broker_id: int) -> Ruling:
         """Ask for an election, in which this broker may win."""
         config = self._config
+        # That there is one already is an answer, too.
         answer = await self._ask(
             R.CONTROLLER_ELECT_MASTER,
             ElectMasterRequestHeader(
@@ -186,6 +197,7 @@ class Controllers:
                 designate_elect=False,
                 invoke_time=self._now_ms(),
             ),
+            fine=_ELECTED,
         )
         found = answer.decode_header(ElectMasterResponseHeader)
         ruling = _ruling(found.master_broker_id, found.master_address, found.master_epoch, answer)
