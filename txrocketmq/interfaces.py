@@ -198,9 +198,10 @@ class IDisk(Interface):
     def usage(path: str) -> tuple[int, int]:
         """``(used, total)`` bytes of the file system that holds the path."""
 
-    def boot_id() -> str:
-        """Names this run of the machine: as long as it is the same, files hold all that was written to them, synced or not. Empty
-        where nobody knows."""
+    boot_id = Attribute(
+        "Names this run of the machine: as long as it is the same, files hold all that was written to them, synced or not. "
+        "Empty where nobody knows."
+    )
 
 
 class IBlockingPool(Interface):

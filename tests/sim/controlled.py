@@ -281,6 +281,8 @@ class Life:
         self.clock.advance(world.now)
         self.is_alive = True
         self.is_frozen = False
+        #: The newest term that it knew of after the last step.
+        self.term = 0
         self.client = Client(world, self)
         self.waiting: dict[int, Asked] = {}
         self.sends: dict[int, bytes] = {}
@@ -439,7 +441,8 @@ class ControlledWorld:
                 self._died(life, life.disk.ended)
         for life in list(self.lives.values()):
             life.poll()
-            self._hear(life)
+            self._try(self._hear, life)
+            life.term = life.role.master_epoch
         if self.errors:
             raise Violation(f"something unforeseen: {self.errors[0]}")
 
@@ -542,11 +545,12 @@ class ControlledWorld:
             (message,) = decode_records(record)
             self._require(message.body == body, f"what {life.number} acknowledged is there")
             self.acknowledged[offset] = record
-            epoch = life.role.master_epoch
+            # It may have been told of a newer term since.
+            terms = (life.role.master_epoch, life.term)
+            epoch = next((e for e in terms if self.elector.masters.get(e) == life.number), 0)
             by = self.acknowledged_by.setdefault(epoch, life.host)
             self._require(by == life.host, f"in term {epoch} one broker acknowledges, not {by} too")
-            self._require(self.elector.masters.get(epoch) == life.number,
-                          f"{life.number} acknowledges in term {epoch} and was elected")  # fmt: skip
+            self._require(epoch, f"{life.number} acknowledges and was elected, in {terms}")
             for number in () if self.is_calm else self.elector.members:
                 self._require(
                     self._has(number, offset, record),

@@ -57,7 +57,7 @@ class EpochCache:
 
     def begin(self, epoch: int, end: int) -> None:
         """This broker leads a term from the end of its log on, or leads it again."""
-        boot = self._disk.boot_id()
+        boot = self._disk.boot_id
         if self.last_epoch == epoch and boot and self._led_in() == f"{epoch} {boot}":
             return
         self._keep([e for e in self.entries if e.epoch < epoch and e.start_offset < end])

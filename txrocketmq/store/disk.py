@@ -432,6 +432,7 @@ class RealDisk:
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
         return used, used + status.f_bavail * status.f_frsize
 
+    @property
     def boot_id(self) -> str:
         """See `IDisk`. Only Linux says it."""
         try:

@@ -115,8 +115,7 @@ class MessageStore(ReplicationControl):
         self.disk = disk
         self._clock = clock
         self._read_pool = read_pool
-        self._limits = limits or RecoveryLimits()
-        self._is_controlled = is_controlled
+        self._limits, self._is_controlled = limits or RecoveryLimits(), is_controlled
         self._loading: Deferred[None] | None = None
         self._recoverer: Recoverer | None = None
         self.rebuild: QueueRebuild | None = None

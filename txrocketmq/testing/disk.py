@@ -103,7 +103,10 @@ class MemoryDisk:
     :ivar cold: paths of which `read_ready` says None.
     :ivar syncs: ``(path, start, end)`` of each sync.
     :ivar locked: paths that are locked.
+    :ivar boot_id: see `IDisk`.
     """
+
+    boot_id = "memory"
 
     def __init__(self, capacity_bytes: int = 1 << 50) -> None:
         self.capacity_bytes = capacity_bytes
@@ -307,7 +310,3 @@ class MemoryDisk:
     def usage(self, path: str) -> tuple[int, int]:
         """See `IDisk`."""
         return self.used_bytes, self.capacity_bytes
-
-    def boot_id(self) -> str:
-        """See `IDisk`; nothing is ever lost here."""
-        return "memory"

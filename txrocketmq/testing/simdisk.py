@@ -94,12 +94,12 @@ class _File:
 
     def dirty(self) -> list[int]:
         """Pages that a sync would write."""
-        found = []
-        for number in self.pages():
-            page = self.page(number)
-            if page != self.device_page(number)[: len(page)] and self.forgotten.get(number) != page:
-                found.append(number)
-        return found
+        return [
+            number
+            for number in self.pages()
+            if (page := self.page(number)) != self.device_page(number)[: len(page)]
+            and self.forgotten.get(number) != page
+        ]
 
     def settle_length(self) -> None:
         """The device takes the length."""
@@ -214,10 +214,9 @@ class SimulatedDisk:
         self.ended: str | None = None
         self.locked: set[str] = set()
         self.forgot = False
-        self._power_failures = 0
+        self.boot_id = "0"
         self._rng = rng
-        self._fuse = -1
-        self._fuse_kind = "power"
+        self._fuse, self._fuse_kind = -1, "power"
         self._entries: dict[str, _Entry] = {"/": _DIRECTORY}
         self._durable: dict[str, _Entry] = {"/": _DIRECTORY}
         #: Changes of each directory that are not durable: ``{path: entry}``, ``...`` for one that goes away.
@@ -242,7 +241,7 @@ class SimulatedDisk:
             self._fuse -= 1
             if self._fuse < 0:
                 self.end(self._fuse_kind)
-                raise SimulatedCrash(self._fuse_kind)
+                self.step()
 
     def end(self, kind: str) -> None:
         """Now ``"power"`` fails, or the process is gone (``"kill"``)."""
@@ -250,7 +249,6 @@ class SimulatedDisk:
         self.ended = kind
         self.locked.clear()
         if kind == "power":
-            self._power_failures += 1
             self._lose()
         for entry in self._entries.values():
             if isinstance(entry, _File):
@@ -259,8 +257,7 @@ class SimulatedDisk:
 
     def restart(self) -> None:
         """A new process may use what is left. Pages that the kernel holds for clean may have left its memory by then."""
-        self.ended = None
-        self._fuse = -1
+        self.ended, self._fuse = None, -1
         for path in sorted(self._entries):
             entry = self._entries[path]
             if isinstance(entry, _File) and entry.forgotten:
@@ -288,6 +285,7 @@ class SimulatedDisk:
                 self._settle_changes(directory, rng.randint(0, len(self._changes[directory])))
 
     def _lose(self) -> None:
+        self.boot_id += "0"
         rng = self._rng
         mood = rng.random()
         share = 0.0 if mood < 0.25 else 1.0 if mood < 0.35 else rng.random()
@@ -590,10 +588,6 @@ class SimulatedDisk:
     def usage(self, path: str) -> tuple[int, int]:
         """See `IDisk`."""
         return self.used_bytes, self.capacity_bytes
-
-    def boot_id(self) -> str:
-        """See `IDisk`; another one after each power failure."""
-        return f"simulated-{self._power_failures}"
 
     # ------------------------------------------------------------------ for tests
 
