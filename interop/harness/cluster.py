@@ -71,6 +71,8 @@ class Cluster(abc.ABC):
         self.home = Path(tempfile.mkdtemp(prefix="txrocketmq-cluster-"))
         self.store = store or self.home / "store"
         self._name_server_ports = [ports.reserve() for _ in range(name_servers)]
+        #: Further keys of name servers that are started from now on.
+        self.name_server_settings: dict[str, str] = {}
         self._broker_ports = ports.reserve()
         self._broker_settings = {
             **_BROKER_SETTINGS,
@@ -180,6 +182,7 @@ class Cluster(abc.ABC):
         settings = {
             **self._own_keys(self._name_server_ports[number].listen),
             "kvConfigPath": str(self.home / f"kv-{number}.json"),
+            **self.name_server_settings,
         }
         return self._write_properties(f"namesrv-{number}.properties", settings)
 

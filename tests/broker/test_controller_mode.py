@@ -157,8 +157,8 @@ def test_roles_change_without_a_restart(group: Group) -> None:
         group.notify(number)
     group.settle(3)
     assert (role(one), role(two)) == (("SLAVE", 1), ("SYNC_MASTER", 0))
-    assert not one.core._has_special_services
-    assert two.core._has_special_services
+    assert not one.core.has_special_services
+    assert two.core.has_special_services
     group.peers["192.0.2.2"].tell(RequestCode.SEND_MESSAGE_V2, send_header("TopicA"), b"two")
     group.settle(12)
     assert bodies(one) == bodies(two) == [b"one", b"two"]

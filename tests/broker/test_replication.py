@@ -476,6 +476,8 @@ def come_back(world: World, **settings: Any) -> None:
     world.master = SmallBroker(
         world.master.disk, world.clock, client=world.client, **{**usual, **settings}
     )
+    world.network.listening[("192.0.2.1", 10912)] = world.master.core.replication.ha.factory
+    world.settle(6)
 
 
 @pytest.mark.parametrize("mode", ["acting", "skipped", "plain"])
@@ -513,7 +515,12 @@ def test_a_slave_that_does_not_answer_keeps_no_master_away(world: World) -> None
     world.start_slave()
     world.group_is({1: SLAVE, 2: "192.0.2.55:10911"})
     world.client.behaviour["192.0.2.55:10911"] = Asked.fail
+    before = len(world.registrations)
     come_back(world)
+    # A dead one is forgotten by the name server after ten seconds.
+    world.settle(8)
+    assert [header.broker_id for header in world.registrations[before:]].count(0) == 0
+    world.settle(4)
     assert world.registrations[-1].broker_id == 0
 
 

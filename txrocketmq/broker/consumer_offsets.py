@@ -20,13 +20,14 @@ from txrocketmq.codec.bodies import ConsumerOffsetSerializeWrapper, decode_body,
 from txrocketmq.codec.bodies.offsets import LmqConsumerOffsetSerializeWrapper
 from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.interfaces import IConfigFiles
-from txrocketmq.model.names import LMQ_QUEUE_ID, is_lmq
+from txrocketmq.model.names import CID_SYS_RMQ_TRANS, LMQ_QUEUE_ID, REVIVE_GROUP, is_lmq
 from txrocketmq.model.topic import DataVersion
 
 FILE_NAME = "consumerOffset.json"
 LIGHT_FILE_NAME = "lmqConsumerOffset.json"
 """Used instead with ``enableLmq``, as officially."""
 SEPARATOR = "@"
+_ONLY_FORWARD = (CID_SYS_RMQ_TRANS, REVIVE_GROUP)
 
 
 class ConsumerOffsets:
@@ -258,6 +259,27 @@ class ConsumerOffsets:
                 )
                 queues[queue_id] = end
                 self._is_changed = True
+
+    def take_back(self, wrapper: ConsumerOffsetSerializeWrapper) -> None:
+        """A master that comes back: stand where groups stand at a slave that served in its place.
+
+        The slave's table counts, as officially, unless this one's version is newer. Versions count every 500 commits only, so then each group
+        stands at the farther of both offsets, and so do at any time the broker's own groups, which only go forward: what they are
+        past is done.
+        """
+        version = wrapper.data_version
+        is_older = version is None or self.data_version.is_newer_than(version)
+        for key, queues in (wrapper.offset_table or {}).items():
+            known = self._table.get(key, {})
+            if is_older or key.partition(SEPARATOR)[2] in _ONLY_FORWARD:
+                queues = {q: max(offset, known.get(q, offset)) for q, offset in queues.items()}
+            merged = {**known, **queues} if known else queues
+            if merged != known:
+                self._table[key] = merged
+                self._enter(key)
+                self._is_changed = True
+        if version is not None and not is_older:
+            self.data_version.assign(version)
 
     def save_if_changed(self) -> None:
         """Save when something was committed since the last time."""

@@ -27,6 +27,7 @@ from txrocketmq.broker.client_links import ClientLinks
 from txrocketmq.broker.clients import ChangeNotices, Consumers, Producers
 from txrocketmq.broker.consumer_offsets import ConsumerOffsets
 from txrocketmq.broker.delay.service import DelayService
+from txrocketmq.broker.escape.bridge import EscapeBridge
 from txrocketmq.broker.features import make_features
 from txrocketmq.broker.figures import DAY, HOUR, MINUTE
 from txrocketmq.broker.filter.consumer_filters import ConsumerFilters
@@ -38,6 +39,7 @@ from txrocketmq.broker.locks import QueueLocks
 from txrocketmq.broker.not_served import NOT_SERVED
 from txrocketmq.broker.offset.processor import OffsetProcessor
 from txrocketmq.broker.operations import OPERATIONS
+from txrocketmq.broker.other_brokers import OtherBrokers
 from txrocketmq.broker.progress import Progress
 from txrocketmq.broker.pull.processor import PullProcessor
 from txrocketmq.broker.query.processor import QueryProcessor
@@ -93,6 +95,7 @@ class BrokerCore:
     :param disk: for what a controller gives; needed with `enableControllerMode`.
     :param one_slave_by_default: `inSyncReplicas` is not set: a synchronous master waits for one slave.
     :raises ConfigError: the role is unknown or not served, or the address is a name without a ``store_host``.
+    :ivar has_special_services: delays, timed messages, transactions and POP are worked on here: this broker leads its group, or acts for who did.
     """
 
     _log = Logger()
@@ -126,7 +129,7 @@ class BrokerCore:
         self.address = host_port(config.broker_ip1, listen_port)
         self.store_host = store_host or numeric_host(config.broker_ip1, listen_port)
         self._is_loaded = False
-        self._has_special_services = False
+        self.has_special_services = False
         self._is_online = False
         self._sweeps: list[Sweep] = []
         self._midnight: IDelayedCall | None = None
@@ -179,10 +182,13 @@ class BrokerCore:
         store_config.bit_map_length_consume_queue_ext = self.filters.bloom.bits
         if store_config.enable_lmq and not config.enable_lmq_stats:
             self.stats.name_for = light_as_one
+        others = OtherBrokers(config, self.remoting_client, self._now_ms)
+        self.escape = EscapeBridge(config, store_config, store, others, self._now_ms)
         self.delays = DelayService(
             config,
             store_config,
             store,
+            self.escape,
             self.upkeep,
             self.clock,
             files,
@@ -195,6 +201,7 @@ class BrokerCore:
             config,
             store_config,
             store,
+            self.escape,
             self.topics,
             self.producers,
             self.offsets,
@@ -386,9 +393,7 @@ class BrokerCore:
         if self._leaving is not None:
             return
         self._is_online = True
-        self.change_special_services(not self.replication.is_slave)
-        for feature in self.features if self.config.enable_controller_mode else ():
-            feature.role_changed()
+        self.lead_or_follow()
         self.registration.start()
 
     def _not_online(self, failure: Failure) -> None:
@@ -406,9 +411,7 @@ class BrokerCore:
             self.offsets.stay_within(self._end_of)
         if not self._is_online:
             return
-        self.change_special_services(not self.replication.is_slave)
-        for feature in self.features:
-            feature.role_changed()
+        self.lead_or_follow()
         self.registration.register_all(True)
 
     def _end_of(self, topic: str, queue_id: int) -> int | None:
@@ -444,11 +447,19 @@ class BrokerCore:
         self.pull.held.stop()
         return leaving.addCallback(lambda ignored: self._save_all())
 
+    def lead_or_follow(self) -> None:
+        """The broker's place in its group may have changed: begin or end what only one of them may do."""
+        if not self._is_online or self._leaving is not None:
+            return
+        self.change_special_services(self.replication.leads)
+        for feature in self.features:
+            feature.role_changed()
+
     def change_special_services(self, should_run: bool) -> None:
         """Begin or end what only one broker of a group may do: deliver delays, ask about transactions."""
-        if should_run == self._has_special_services:
+        if should_run == self.has_special_services:
             return
-        self._has_special_services = should_run
+        self.has_special_services = should_run
         if should_run:
             self.delays.start()
             self.transactions.start()

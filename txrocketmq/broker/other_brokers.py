@@ -35,6 +35,7 @@ class OtherBrokers:
         self._client = client
         self._now_ms = now_ms
         self._members: dict[str, dict[int, str]] = {}
+        self._clusters: dict[str, list[str]] = {}
         self._fresh_until_ms = 0
 
     async def ask(
@@ -44,7 +45,23 @@ class OtherBrokers:
 
         :raises ResponseError: it cannot be found or does not answer.
         """
-        address = await self._address(broker)
+        return await self._ask_at(broker, await self._address(broker), code, header, body)
+
+    async def ask_any(self, broker: str, code: RequestCode, header: object) -> RemotingCommand:
+        """The answer of a broker's master, or of the member with the smallest id where there is no master.
+
+        :raises ResponseError: it cannot be found or does not answer.
+        """
+        members = await self.members(broker)
+        if not members:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR, f"no name server knows a member of broker {broker}"
+            )
+        return await self._ask_at(broker, members[min(members)], code, header, b"")
+
+    async def _ask_at(
+        self, broker: str, address: str, code: RequestCode, header: object, body: bytes
+    ) -> RemotingCommand:
         try:
             return await self._request(address, code, header, body)
         except RemotingError as error:
@@ -61,13 +78,30 @@ class OtherBrokers:
 
     async def members(self, broker: str) -> dict[int, str]:
         """The addresses of all members of a broker name, by broker id, as a name server knew them lately."""
-        if broker not in self._members or self._now_ms() >= self._fresh_until_ms:
-            body = await self._from_name_servers(RequestCode.GET_BROKER_CLUSTER_INFO, None)
-            if body is not None:
-                table = decode_body(ClusterInfo, body).broker_addr_table
-                self._members = {name: data.broker_addrs for name, data in table.items()}
-                self._fresh_until_ms = self._now_ms() + FRESH_MS
+        await self._look(broker not in self._members)
         return self._members.get(broker, {})
+
+    async def masters(self) -> list[str]:
+        """The other broker names of this broker's cluster that have a master, sorted."""
+        config = self._config
+        await self._look(config.broker_cluster_name not in self._clusters)
+        return sorted(
+            name
+            for name in self._clusters.get(config.broker_cluster_name, ())
+            if name != config.broker_name and MASTER_ID in self._members.get(name, ())
+        )
+
+    async def _look(self, is_missed: bool) -> None:
+        if not is_missed and self._now_ms() < self._fresh_until_ms:
+            return
+        body = await self._from_name_servers(RequestCode.GET_BROKER_CLUSTER_INFO, None)
+        if body is not None:
+            found = decode_body(ClusterInfo, body)
+            self._members = {
+                name: data.broker_addrs for name, data in found.broker_addr_table.items()
+            }
+            self._clusters = found.cluster_addr_table
+            self._fresh_until_ms = self._now_ms() + FRESH_MS
 
     async def _address(self, broker: str) -> str:
         address = (await self.members(broker)).get(MASTER_ID)

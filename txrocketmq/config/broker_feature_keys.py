@@ -147,9 +147,13 @@ class BrokerFeatureKeys:
         True, "Allow that on a broker closed for writing."
     )
     enable_slave_acting_master: bool = flag(
-        False, "Let the slave with the smallest id stand in for a lost master."
+        False,
+        "Let the slave with the smallest id stand in for a lost master: delays, timed messages, transactions, POP.",
     )
-    enable_remote_escape: bool = flag(False, "Let such a slave hand messages to other brokers.")
+    enable_remote_escape: bool = flag(
+        False,
+        "Let such a slave hand messages to other brokers of the cluster; without it they wait for the master.",
+    )
     skip_pre_online: bool = flag(
         False, "Go online without matching positions with other replicas first."
     )

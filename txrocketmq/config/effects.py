@@ -119,6 +119,8 @@ AT_ONCE = frozenset(
         # Delays and transactions.
         *("delayOffsetUpdateVersionStep", "enableScheduleMessageStats"),
         *("storeReplyMessageEnable", "forwardTimeout"),
+        # A slave in its master's place.
+        "enableRemoteEscape",
         # Order locks over replicas.
         *("lockInStrictMode", "totalReplicas"),
         # Slow reads.

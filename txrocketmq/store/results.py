@@ -35,6 +35,15 @@ class PutMessageStatus(IntEnum):
     QUEUE_RECOVERING = 100
 
 
+#: The message is in the log, though not all that was waited for came in time.
+_STORED = (
+    PutMessageStatus.PUT_OK,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE,
+)
+
+
 class GetMessageStatus(IntEnum):
     """What a read from a queue found (order of the official enum)."""
 
@@ -60,6 +69,7 @@ class PutMessageResult(msgspec.Struct, gc=False):
     :ivar store_timestamp_ms: wall-clock time that was written into the record.
     :ivar msg_num: how many messages were appended.
     :ivar batch_offsets: physical offset of each message of a batch; empty for a single one.
+    :ivar is_remote: another broker has it (an acting slave hands what is due to others): none of the places above is known.
     """
 
     status: PutMessageStatus
@@ -69,11 +79,12 @@ class PutMessageResult(msgspec.Struct, gc=False):
     store_timestamp_ms: int = 0
     msg_num: int = 1
     batch_offsets: Sequence[int] = ()
+    is_remote: bool = False
 
     @property
     def is_ok(self) -> bool:
         """Whether the message is in the log (it may still lack a flush or a replica)."""
-        return self.physical_offset >= 0
+        return self.physical_offset >= 0 or (self.is_remote and self.status in _STORED)
 
     def with_status(self, status: PutMessageStatus) -> PutMessageResult:
         """The same place with another outcome (a flush or replica that was waited for in vain)."""
@@ -85,6 +96,7 @@ class PutMessageResult(msgspec.Struct, gc=False):
             self.store_timestamp_ms,
             self.msg_num,
             self.batch_offsets,
+            self.is_remote,
         )
 
     def __repr__(self) -> str:

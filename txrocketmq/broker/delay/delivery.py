@@ -7,7 +7,8 @@ of all levels, and an arrival sets it::
                                                                  `--the store takes nothing--> again in 100 ms
 
 A queue's entries hold the delivery time where others hold the tags code, so nothing but the entry has to be read to wait. The
-delivered message is the stored one under its own topic: its property text still names the level and the way back.
+delivered message is the stored one under its own topic: its property text still names the level and the way back. A slave that acts for its
+master hands it to another broker (`txrocketmq.broker.escape`), without the level, which would delay it again there.
 
 Crash story: see `txrocketmq.broker.delay.offsets`. A message is in its topic before its level's offset moves.
 """
@@ -23,8 +24,10 @@ from twisted.python.failure import Failure
 
 from txrocketmq.broker.delay.levels import DelayLevels
 from txrocketmq.broker.delay.offsets import DelayOffsets
+from txrocketmq.broker.escape.bridge import EscapeBridge, without
 from txrocketmq.broker.stats import BrokerStats
 from txrocketmq.broker.stored import copy_of, stored_messages, value_of
+from txrocketmq.broker.timer.times import TIMER_PROPERTIES
 from txrocketmq.interfaces import IMessageStore, IStoreUpkeep
 from txrocketmq.model import properties as props
 from txrocketmq.model.message import MessageExt, MessageRecord
@@ -45,6 +48,7 @@ FAILURE_S = 10.0
 
 NO_BYTE_LIMIT = 2**31 - 1
 
+_ASKS_FOR_DELAY = (props.DELAY_TIME_LEVEL, *TIMER_PROPERTIES)
 _NEVER_TAKEN = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
@@ -56,6 +60,7 @@ class DelayDelivery:
     def __init__(
         self,
         store: IMessageStore,
+        bridge: EscapeBridge,
         upkeep: IStoreUpkeep,
         levels: DelayLevels,
         offsets: DelayOffsets,
@@ -64,6 +69,7 @@ class DelayDelivery:
         counts: Callable[[], bool],
     ) -> None:
         self._store = store
+        self._bridge = bridge
         self._upkeep = upkeep
         self._levels = levels
         self._offsets = offsets
@@ -159,6 +165,9 @@ class DelayDelivery:
         now_ms = self._now_ms()
         for level in [level for level, due_ms in self._due.items() if due_ms <= now_ms]:
             del self._due[level]
+            if level in self._busy:
+                # Begun before a stop: another broker has not answered yet. It goes on by itself.
+                continue
             self._busy.add(level)
             working = Deferred.fromCoroutine(self._deliver(level))
             working.addCallbacks(self._go_on, self._failed, (level,), errbackArgs=(level,))
@@ -238,9 +247,12 @@ class DelayDelivery:
         record = self._time_up(message, level)
         if record is None:
             return True
-        result: PutMessageResult = await value_of(self._store.put_message(record))
+        if not self._bridge.is_local:
+            record = without(record, *_ASKS_FOR_DELAY)
+        result: PutMessageResult = await value_of(self._bridge.put(record))
         if result.is_ok:
-            self._count(record.topic, level, result)
+            if not result.is_remote:
+                self._count(record.topic, level, result)
             return True
         if result.status not in _NEVER_TAKEN:
             return False

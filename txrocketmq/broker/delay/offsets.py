@@ -72,6 +72,20 @@ class DelayOffsets:
         if wrapper.data_version is not None:
             self.data_version.assign(wrapper.data_version)
 
+    def take_back(self, wrapper: DelayOffsetSerializeWrapper) -> None:
+        """A master that comes back: what a slave delivered in its place is delivered.
+
+        Levels only go forward, so the farther offset is right, whatever the versions say. Officially the slave's table is taken or left as
+        a whole by its version, which counts every 200 deliveries only.
+        """
+        for level, offset in (wrapper.offset_table or {}).items():
+            if offset > self.get(level):
+                self._table[level] = offset
+                self._is_changed = True
+        version = wrapper.data_version
+        if version is not None and version.is_newer_than(self.data_version):
+            self.data_version.assign(version)
+
     def items(self) -> list[tuple[int, int]]:
         """Levels with their offsets."""
         return sorted(self._table.items())

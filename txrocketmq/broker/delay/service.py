@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from txrocketmq.broker.delay.delivery import DelayDelivery
 from txrocketmq.broker.delay.levels import DelayLevels
 from txrocketmq.broker.delay.offsets import DelayOffsets
+from txrocketmq.broker.escape.bridge import EscapeBridge
 from txrocketmq.broker.stats import BrokerStats
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.interfaces import IConfigFiles, IMessageStore, IStoreUpkeep
@@ -28,6 +29,7 @@ class DelayService:
         config: BrokerConfig,
         store_config: MessageStoreConfig,
         store: IMessageStore,
+        bridge: EscapeBridge,
         upkeep: IStoreUpkeep,
         clock: IReactorTime,
         files: IConfigFiles,
@@ -39,6 +41,7 @@ class DelayService:
         self.offsets = DelayOffsets(config, files, now_ms)
         self.delivery = DelayDelivery(
             store,
+            bridge,
             upkeep,
             self.levels,
             self.offsets,

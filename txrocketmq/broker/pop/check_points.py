@@ -4,6 +4,10 @@ Stands for ``PopBufferMergeService``. As usual a check point goes to the revive 
 `enablePopBufferMerge` it stays in memory for up to `popCkStayBufferTime`: when all is acknowledged by then nothing is written at all.
 Offsets follow in the order of the pops, each when its check point is in the log or done.
 
+A slave that acts for its master writes all of it to one queue of another broker (`txrocketmq.broker.escape`), which lets come again what is
+not acknowledged. Acknowledgements for check points of the time before, which this slave's own log has, count here at once: they are
+done when the slave says how far it is, and come again should it be killed before.
+
 Crash story: an offset never passes a message whose check point is only in memory, so a crash makes messages come again and loses none.
 """
 
@@ -15,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
+from txrocketmq.broker.escape.bridge import EscapeBridge
 from txrocketmq.broker.pop.revive import ReviveQueue
 from txrocketmq.broker.pop.revive_log import (
     ReviveLog,
@@ -24,7 +29,6 @@ from txrocketmq.broker.pop.revive_log import (
 )
 from txrocketmq.broker.stored import value_of
 from txrocketmq.codec.bodies import AckMsg, BatchAckMsg, PopCheckPoint
-from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.store.results import PutMessageResult
 
@@ -82,14 +86,14 @@ class CheckPoints:
     def __init__(
         self,
         config: BrokerConfig,
-        store: IMessageStore,
+        bridge: EscapeBridge,
         offsets: ConsumerOffsets,
         log: ReviveLog,
         queues: Sequence[ReviveQueue],
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
-        self._store = store
+        self._bridge = bridge
         self._offsets = offsets
         self._log_records = log
         self._queues = queues
@@ -194,12 +198,19 @@ class CheckPoints:
                 del self._kept[kept.key]
                 self._settled(kept)
             return None
-        now_ms = self._now_ms()
-        record = self._log_records.ack(entry, revive_queue, due_ms, now_ms)
+        queue = self._queues[revive_queue]
+        if not self._bridge.is_local and queue.acknowledge(entry):
+            return None
+        record = self._log_records.ack(entry, revive_queue, due_ms, self._now_ms())
         put = await self._write(record)
-        if put.is_ok:
-            self._queues[revive_queue].written(entry, put.queue_offset)
+        self._note_written(entry, revive_queue, put)
         return put
+
+    def _note_written(
+        self, entry: PopCheckPoint | AckMsg | BatchAckMsg, revive_queue: int, put: PutMessageResult
+    ) -> None:
+        if put.is_ok and not put.is_remote:
+            self._queues[revive_queue].written(entry, put.queue_offset)
 
     async def write_point(self, point: PopCheckPoint, revive_queue: int) -> bool:
         """Write a check point to the log; whether it is there."""
@@ -213,11 +224,11 @@ class CheckPoints:
                 status=put,
             )
             return False
-        self._queues[revive_queue].written(point, put.queue_offset)
+        self._note_written(point, revive_queue, put)
         return True
 
     async def _write(self, record: MessageRecord) -> PutMessageResult:
-        put: PutMessageResult = await value_of(self._store.put_message(record))
+        put: PutMessageResult = await value_of(self._bridge.put_to_specific_queue(record))
         return put
 
     # ----------------------------------------------------------------- from memory to the log
@@ -260,9 +271,7 @@ class CheckPoints:
             record = self._log_records.ack(
                 entry, kept.revive_queue, point.revive_time, self._now_ms(), is_gathered=True
             )
-            put = await self._write(record)
-            if put.is_ok:
-                self._queues[kept.revive_queue].written(entry, put.queue_offset)
+            self._note_written(entry, kept.revive_queue, await self._write(record))
 
     def _acks(self, point: PopCheckPoint, done: list[int]) -> list[AckMsg | BatchAckMsg]:
         if self._config.enable_pop_batch_ack:

@@ -11,15 +11,13 @@ from typing import Any, NoReturn, Protocol
 from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.remarks import FAQ, topic_not_exist_for_pull
 from txrocketmq.broker.topics import Topics
-from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
+from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.errors import ResponseError
 from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.flags import PERM_READ
 from txrocketmq.model.topic import TopicConfig
 from txrocketmq.remoting.dispatch import Request
-
-_SLAVE = "SLAVE"
 
 
 class Asks(Protocol):
@@ -36,18 +34,21 @@ class Asks(Protocol):
 
 
 class PopChecks:
-    """Refuses what may not be popped."""
+    """Refuses what may not be popped.
+
+    :param may_pop: whether pops can be written down at all.
+    """
 
     def __init__(
         self,
         config: BrokerConfig,
-        store_config: MessageStoreConfig,
+        may_pop: Callable[[], bool],
         store: IMessageStore,
         topics: Topics,
         groups: SubscriptionGroups,
     ) -> None:
         self._config = config
-        self._store_config = store_config
+        self._may_pop = may_pop
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -94,11 +95,11 @@ class PopChecks:
         return topic
 
     def not_slave(self) -> None:
-        """Pops are written down, which only a master may do.
+        """Pops are written down, which only a master may do, or a slave that acts for it.
 
         :raises ResponseError: this is a slave.
         """
-        if self._store_config.broker_role == _SLAVE:
+        if not self._may_pop():
             self.refuse(
                 ResponseCode.SYSTEM_ERROR,
                 f"the broker[{self._config.broker_ip1}] is a slave, messages are popped from masters",

@@ -5,8 +5,11 @@ log; what a check point still lacks when its time is over is put to the group's 
 
     read up to the end -> due check points -> each message without acknowledgement -> retry topic -> acknowledged by the broker itself
 
-Records lie in the log when they are written, not when they count: there is no timer wheel yet. So check points wait here, in memory,
+Records lie in the log when they are written, not when they count. So check points wait here, in memory,
 and their times are looked at here. Nothing is revived before everything is read, so an acknowledgement that is in the log counts.
+
+A check point may name another broker: a slave that acted for its master wrote it here (`txrocketmq.broker.escape`). Its messages are read
+there, and put to the retry topic here.
 
 Crash story: the offset of the revive group stands before the first check point that is not done, so all that matter are read again
 after a start, and those behind it that are done with their acknowledgements. Only a crash between the two last steps puts the messages
@@ -25,6 +28,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from txrocketmq.broker.escape.bridge import EscapeBridge
 from txrocketmq.broker.pop.inflight import InFlight
 from txrocketmq.broker.pop.receipts import normal_topic_of, retry_topic_of
 from txrocketmq.broker.pop.revive_log import (
@@ -38,7 +42,7 @@ from txrocketmq.broker.pop.revive_log import (
 )
 from txrocketmq.broker.stored import copy_of, stored_messages, value_of
 from txrocketmq.codec.bodies import BatchAckMsg, PopCheckPoint
-from txrocketmq.errors import BodyError, StoreError
+from txrocketmq.errors import BodyError, ResponseError, StoreError
 from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model import properties as props
 from txrocketmq.model.flags import PERM_READ_WRITE
@@ -74,6 +78,7 @@ class Parts(NamedTuple):
 
     config: BrokerConfig
     store: IMessageStore
+    bridge: EscapeBridge
     topics: Topics
     groups: SubscriptionGroups
     offsets: ConsumerOffsets
@@ -168,6 +173,13 @@ class ReviveQueue:
     def knows(self, key: str) -> bool:
         """Whether a check point of this key waits."""
         return key in self._points
+
+    def acknowledge(self, entry: Entry) -> bool:
+        """Take an acknowledgement that is not written down; whether its check point waits here."""
+        if not self._is_running or not self.knows(merge_key(entry, self._parts.config.broker_name)):
+            return False
+        self._take(entry, -1)
+        return True
 
     def written(self, entry: Entry, place: int) -> None:
         """A record was just written: it need not be read when all before it was."""
@@ -335,7 +347,7 @@ class ReviveQueue:
         for offset in tuple(point.missing):
             try:
                 message = await self._find(point, offset)
-            except (StoreError, OSError) as error:
+            except (StoreError, OSError, ResponseError, BodyError) as error:
                 self._log.error(
                     "message {offset} of {topic} queue {queue} cannot be read to come again: {error}",
                     offset=offset,
@@ -347,15 +359,17 @@ class ReviveQueue:
             if offset not in point.missing:
                 # Acknowledged while it was read.
                 continue
-            if message is not None and not self._put(point, message):
+            if message is not None and not await self._put(point, message):
                 return False
             point.missing.remove(offset)
             parts.in_flight.done((point.topic, point.group, point.queue_id), point.pop_time_ms)
         return True
 
     def _note_done(self, point: Point, offsets: list[int]) -> None:
-        """Write down that these come again, since check points before this one may wait for long."""
+        """Write down that these come again, since check points before this one may wait for long. A slave cannot."""
         parts = self._parts
+        if not parts.bridge.is_local:
+            return
         entry = BatchAckMsg(
             ack_offset=-1,
             ack_offset_list=offsets,
@@ -375,6 +389,9 @@ class ReviveQueue:
 
     async def _find(self, point: Point, offset: int) -> MessageExt | None:
         """The message at an offset; None when the log has it no more."""
+        broker_name = point.broker_name
+        if broker_name and broker_name != self._parts.config.broker_name:
+            return await self._parts.bridge.find(broker_name, point.topic, point.queue_id, offset)
         found: GetMessageResult = await value_of(
             self._parts.store.get_message(
                 point.topic, point.queue_id, offset, 1, NO_BYTE_LIMIT, None
@@ -391,7 +408,7 @@ class ReviveQueue:
         )
         return None
 
-    def _put(self, point: Point, message: MessageExt) -> bool:
+    async def _put(self, point: Point, message: MessageExt) -> bool:
         """Put a message to the group's retry topic; whether it is there."""
         parts = self._parts
         topic = retry_topic_of(point.topic, point.group, parts.config.enable_retry_topic_v2)
@@ -401,12 +418,15 @@ class ReviveQueue:
         found[ORIGIN_GROUP] = point.group
         record = copy_of(message, topic, 0, found, reconsume_times=message.reconsume_times + 1)
         record = msgspec.structs.replace(record, born_host=parts.host, store_host=parts.host)
-        if parts.topics.get(topic) is None:
+        if parts.bridge.is_local and parts.topics.get(topic) is None:
             parts.topics.create_for_group(topic, RETRY_QUEUES, PERM_READ_WRITE, False, 0)
             if parts.offsets.query(point.group, topic, 0) < 0:
                 parts.offsets.commit(point.group, topic, 0, 0, SYSTEM)
-        put = parts.store.put_message(record)
-        if not isinstance(put, PutMessageResult) or not put.is_ok:
+        normal = normal_topic_of(point.topic, point.group)
+        put: PutMessageResult = await value_of(
+            parts.bridge.put_to_specific_queue(record, beside=normal)
+        )
+        if not put.is_ok:
             self._log.error(
                 "a message of {topic} cannot come again to group {group}: {status}; it is tried again",
                 topic=point.topic,
@@ -414,6 +434,7 @@ class ReviveQueue:
                 status=put,
             )
             return False
-        parts.stats.of_topic(topic).count(put.wrote_bytes)
+        if not put.is_remote:
+            parts.stats.of_topic(topic).count(put.wrote_bytes)
         self.revived += 1
         return True

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 NO_BYTE_LIMIT = 2**31 - 1
 KEPT_SCAN_S = 0.5
 """How often check points in memory are looked at, where there are any."""
-_SLAVE = "SLAVE"
 
 
 class PopService(Feature):
@@ -61,7 +60,7 @@ class PopService(Feature):
         self._store = store
         self._clock = core.clock
         self._sweeps: list[Sweep] = []
-        self._is_slave = True
+        self._revives = False
         self._ends: dict[Key, IDelayedCall] = {}
         self.ordered = OrderedPops(files, core.now_ms)
         self.modes = RequestModes(files)
@@ -73,6 +72,7 @@ class PopService(Feature):
         parts = ReviveParts(
             config,
             store,
+            core.escape,
             core.topics,
             core.groups,
             core.offsets,
@@ -85,7 +85,7 @@ class PopService(Feature):
         self.queues = [
             ReviveQueue(parts, number, core.clock) for number in range(config.revive_queue_num)
         ]
-        self.points = CheckPoints(config, store, core.offsets, log, self.queues, core.now_ms)
+        self.points = CheckPoints(config, core.escape, core.offsets, log, self.queues, core.now_ms)
         self._make_processors()
         store.add_arrival_listener(self.pops.waiting.message_arrived)
         store.add_arrival_listener(self.looks.waiting.message_arrived)
@@ -99,7 +99,7 @@ class PopService(Feature):
             core.offsets,
             core.stats,
             core.throughput,
-            PopChecks(config, core.store_config, self._store, core.topics, core.groups),
+            PopChecks(config, self._may_pop, self._store, core.topics, core.groups),
             self.points,
             self.ordered,
             self.in_flight,
@@ -150,11 +150,6 @@ class PopService(Feature):
 
     def start(self) -> None:
         """See `IBrokerFeature`."""
-        self._is_slave = self._core.store_config.broker_role == _SLAVE
-        if not self._is_slave:
-            self._add_older_queues()
-            for queue in self.queues:
-                queue.start()
         for key in tuple(self.ordered.items()):
             self._block_changed(key)
         interval_s = max(0.01, self._config.revive_interval / 1000)
@@ -172,18 +167,23 @@ class PopService(Feature):
 
     def role_changed(self) -> None:
         """See `IBrokerFeature`."""
-        is_slave = self._core.store_config.broker_role == _SLAVE
-        if is_slave == self._is_slave:
+        revives = self._core.has_special_services
+        if revives == self._revives:
             return
-        self._is_slave = is_slave
-        if not is_slave:
+        self._revives = revives
+        if revives:
             self._add_older_queues()
         for queue in self.queues:
-            if is_slave:
+            if revives:
+                queue.start()
+            else:
                 queue.commit()
                 queue.stop()
-            else:
-                queue.start()
+
+    def _may_pop(self) -> bool:
+        """Pops are written down: by a master, or by a slave in its place, at another broker."""
+        escape = self._core.escape
+        return escape.is_local or (self._core.has_special_services and escape.is_open)
 
     def stop(self) -> None:
         """See `IBrokerFeature`."""

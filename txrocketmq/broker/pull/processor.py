@@ -6,6 +6,7 @@ Stands for ``PullMessageProcessor`` and ``DefaultPullMessageResultHandler``. A p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from twisted.internet.defer import Deferred
@@ -73,10 +74,15 @@ Pull = Request[PullMessageRequestHeader]
 Outcome = Reply | None
 
 
+def _unknown() -> bool | None:
+    return None
+
+
 class PullProcessor:
     """Answers pulls.
 
     :ivar watch: sees reads that are cold or far behind; None: nobody does.
+    :ivar master_is_there: of a slave: whether the group has a master; None where that is not looked at (no acting-master mode).
     :ivar held: the pulls that wait; its `HeldPulls.message_arrived` listens to the store.
     """
 
@@ -104,6 +110,7 @@ class PullProcessor:
         self._groups = groups
         self._offsets = offsets
         self.watch: ReadWatch | None = None
+        self.master_is_there: Callable[[], bool | None] = _unknown
         self._subscriptions = Subscriptions(config, consumers, groups, filters)
         self.held = HeldPulls(
             clock,
@@ -270,7 +277,7 @@ class PullProcessor:
         following = found.next_begin_offset
         if self._store_config.broker_role == _SLAVE:
             before = code
-            code, suggested = self._as_slave(code, suggested, group, status)
+            code, suggested = self._as_slave(code, suggested, group, found)
             if code != before:
                 # It is sent away with nothing: past what it was not handed out it must not go.
                 following = header.queue_offset
@@ -320,12 +327,18 @@ class PullProcessor:
         return group.broker_id
 
     def _as_slave(
-        self, code: int, suggested: int, group: SubscriptionGroupConfig, status: GetMessageStatus
+        self, code: int, suggested: int, group: SubscriptionGroupConfig, found: GetMessageResult
     ) -> tuple[int, int]:
         """What a slave answers instead. With reads off it sends consumers to the master at once, as the 4.x line does;
-        and it corrects no offsets, since it may merely be behind: who is ahead of it waits until it has come so far."""
-        if not self._config.slave_read_enable:
+        and it corrects no offsets, since it may merely be behind: who is ahead of it waits until it has come so far.
+
+        In acting-master mode whoever reads the newest goes back to a master that is there, and a slave serves while there is none."""
+        has_master = self.master_is_there()
+        if has_master and not found.suggest_pull_from_slave:
+            return code if code == _SUCCESS else _RETRY, MASTER_ID
+        if not self._config.slave_read_enable and has_master is None:
             return _RETRY, MASTER_ID
+        status = found.status
         if code == _MOVED and not self._store_config.offset_check_in_slave:
             is_ahead = status != GetMessageStatus.OFFSET_TOO_SMALL
             return _NOT_FOUND if is_ahead else _RETRY, group.broker_id

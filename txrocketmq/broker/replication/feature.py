@@ -2,7 +2,8 @@
 
 Stands for the replication half of ``BrokerController`` and ``AdminBrokerProcessor``. A master serves slaves; a slave learns from the
 name servers' answers to its registration where its master is (or is told by `haMasterAddress`), follows its log, and copies its
-tables. Nobody is promoted by himself: an operator starts a slave's store as a master.
+tables. Nobody is promoted by himself: an operator starts a slave's store as a master. With `enableSlaveActingMaster` a slave does some of a
+lost master's work, and goes on following once it is back.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from txrocketmq.broker.replication.compacted import MastersCopies
 from txrocketmq.broker.replication.divergence import DivergenceCheck
 from txrocketmq.broker.replication.membership import Membership
 from txrocketmq.broker.replication.preonline import PreOnline
-from txrocketmq.broker.replication.sync import SlaveSync
+from txrocketmq.broker.replication.sync import SlaveSync, Take
 from txrocketmq.broker.replication.tables import follow_tables
 from txrocketmq.broker.sweep import Sweep
 from txrocketmq.codec.bodies import encode_body
@@ -32,7 +33,7 @@ from txrocketmq.codec.headers import (
 )
 from txrocketmq.ha.follower import Dial
 from txrocketmq.ha.service import HaService
-from txrocketmq.model.codes import ResponseCode
+from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.names import MASTER_ID
 from txrocketmq.remoting.dispatch import Reply, Request
 
@@ -44,6 +45,8 @@ LOOK_FOR_MASTER_S = 5.0
 SHORTEST_ADDRESS = 6
 """A shorter `haMasterAddress` is none, as officially."""
 NO_CONTROLLER = "this request is only for brokers with enableControllerMode"
+MASTER_COMES_S = 20.0
+"""So long a slave does not act that a master has asked for what it knows; the master is online by then, or gone again."""
 DRAIN_MS = 3_000
 """How long a stopping master waits for slaves that are nearly there."""
 
@@ -54,6 +57,7 @@ class Replication(Feature):
     :ivar ha: the links.
     :ivar sync: the copies of tables; features add theirs.
     :ivar members: the group, with `enableSlaveActingMaster`.
+    :ivar taken_back: what a master that comes back asks its slaves for, besides offsets; features add theirs, with who takes the answer.
     """
 
     _log = Logger()
@@ -76,10 +80,16 @@ class Replication(Feature):
         self._check = DivergenceCheck(core.store, core.remoting_client)
         self.ha.follower.objection = self._objection
         core.registration.on_answer = self._registered
-        self.members = Membership(core, self._follow, self._alive_changed)
+        self.members = Membership(
+            core, self._follow, self._alive_changed, self._members_changed, self._looked_at_members
+        )
+        self.taken_back: list[tuple[RequestCode, Take]] = []
+        core.pull.master_is_there = self._master_is_there
         self._by_hand = False
         self._looking: Sweep | None = None
         self._initial_offset = 0
+        self._master_comes_s = 0.0
+        self._going_online: PreOnline | None = None
 
     def _make_service(self, *args: Any, **kwargs: Any) -> HaService:
         return HaService(*args, **kwargs)
@@ -88,6 +98,18 @@ class Replication(Feature):
     def is_slave(self) -> bool:
         """Whether the broker's role is SLAVE."""
         return self.ha.is_slave
+
+    @property
+    def leads(self) -> bool:
+        """Whether delays, timed messages, transactions and POP of the group are this broker's to work on: it is the master, or acts for it."""
+        config = self._core.config
+        if not self.is_slave:
+            return True
+        return (
+            config.enable_slave_acting_master
+            and self.members.min_broker_id == config.broker_id
+            and self._core.clock.seconds() >= self._master_comes_s
+        )
 
     def handlers(self) -> Mapping[str, object]:
         """See `IBrokerFeature`."""
@@ -110,6 +132,8 @@ class Replication(Feature):
 
     def stop(self) -> None:
         """See `IBrokerFeature`."""
+        if self._going_online is not None:
+            self._going_online.stop()
         if self._looking is not None:
             self._looking.stop()
             self._looking = None
@@ -122,7 +146,8 @@ class Replication(Feature):
         config = self._core.config
         if self.is_slave or config.skip_pre_online or not config.enable_slave_acting_master:
             return None
-        going = Deferred.fromCoroutine(PreOnline(self._core).run())
+        self._going_online = PreOnline(self._core)
+        going = Deferred.fromCoroutine(self._going_online.run())
         return going.addErrback(lambda failure: self._log.failure("before going online", failure))
 
     def drain(self) -> Deferred[bool]:
@@ -151,6 +176,32 @@ class Replication(Feature):
         if not self._by_hand:
             self.ha.follower.set_master_address(ha_address)
 
+    def _members_changed(self) -> None:
+        """Another member of the group has the smallest id: this slave may have to act, or to cease to."""
+        self._core.lead_or_follow()
+        if self._master_is_there():
+            # Consumers that wait here are sent to it.
+            self._core.pull.held.wake_all()
+
+    def _looked_at_members(self) -> None:
+        if self.leads != self._core.has_special_services:
+            self._core.lead_or_follow()
+
+    def _master_comes(self) -> None:
+        """The master is about to take back what this slave knows: from now on that is not to change, for a while.
+
+        Officially a slave goes on until it hears of the master by a name server, so what falls due in between is delivered twice.
+        """
+        if self._core.config.enable_slave_acting_master:
+            self._master_comes_s = self._core.clock.seconds() + MASTER_COMES_S
+            self._looked_at_members()
+
+    def _master_is_there(self) -> bool | None:
+        """Whether name servers know a master of this group; None where nobody looks (no acting-master mode)."""
+        if not self._core.config.enable_slave_acting_master:
+            return None
+        return self.members.min_broker_id in (MASTER_ID, None)
+
     def _alive_changed(self, alive: int) -> None:
         self.ha.alive_replicas = alive
 
@@ -178,6 +229,7 @@ class Replication(Feature):
         if header.master_ha_address is not None:
             if self.is_slave:
                 self.ha.follower.set_master_address(header.master_ha_address)
+                self._master_comes()
             if self._wants_flush_offset() and header.master_flush_offset is not None:
                 self._core.store.set_master_flushed_offset(header.master_flush_offset)
             return Reply(header=ExchangeHAInfoResponseHeader())

@@ -2,8 +2,11 @@
 
 Stands for ``sendHeartbeat``, ``syncBrokerMemberGroup`` and ``updateMinBroker`` of ``BrokerController``. Name servers are told every second
 that this broker lives, and asked for the group; they tell a change of the smallest id at once (NOTIFY_MIN_BROKER_ID_CHANGE). What
-follows from it at a slave: a lost master is not dialled nor asked any more, one that came back is followed again at once. What an
-official slave does in its master's place besides (delays, transactions, the escape to other groups) is not done here.
+follows from it at a slave: a lost master is not dialled nor asked any more, one that came back is followed again at once. The slave whose
+own id is the smallest acts for the master::
+
+    following --the smallest id is this slave's--> acting: delays, timed messages, transactions, POP (`txrocketmq.broker.escape`)
+    acting --a smaller id is there------------------> following; held pulls are sent to the master
 """
 
 from __future__ import annotations
@@ -23,17 +26,20 @@ from txrocketmq.codec.headers import (
     ExchangeHAInfoRequestHeader,
     ExchangeHAInfoResponseHeader,
     GetBrokerMemberGroupRequestHeader,
+    GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
 )
-from txrocketmq.errors import BodyError, HeaderError, RemotingError
+from txrocketmq.errors import BodyError, BrokerError, HeaderError, RemotingError
 from txrocketmq.model.codes import RequestCode, ResponseCode
-from txrocketmq.model.names import MASTER_ID
+from txrocketmq.model.names import MASTER_ID, SYNC_BROKER_MEMBER_GROUP_PREFIX
+from txrocketmq.model.route import TopicRouteData
 
 if TYPE_CHECKING:
     from txrocketmq.broker.core import BrokerCore
 
 REQUEST_TIMEOUT_MS = 3_000
 _SUCCESS = ResponseCode.SUCCESS.value
+_NOT_SUPPORTED = ResponseCode.REQUEST_CODE_NOT_SUPPORTED.value
 
 
 def _not_sent(failure: Failure) -> None:
@@ -42,10 +48,55 @@ def _not_sent(failure: Failure) -> None:
         Membership.log.failure("a heartbeat to a name server", failure)
 
 
+async def members_of_group(core: BrokerCore, name_server: str) -> dict[int, str]:
+    """The addresses of this broker's group by broker id, as a name server knows them; empty when it knows none.
+
+    Old name servers do not know the question (`compatibleWithOldNameSrv`); they know the route of a topic that each broker of the group has.
+
+    :raises RemotingError: it does not answer.
+    :raises BodyError: nor can its answer be read.
+    :raises BrokerError: it refuses to answer.
+    """
+    config = core.config
+
+    async def ask(code: RequestCode, header: object) -> RemotingCommand:
+        asked = core.remoting_client.request(
+            name_server, code.value, header, b"", REQUEST_TIMEOUT_MS, None
+        )
+        return await cast("Deferred[RemotingCommand]", asked)
+
+    answer = await ask(
+        RequestCode.GET_BROKER_MEMBER_GROUP,
+        GetBrokerMemberGroupRequestHeader(
+            cluster_name=config.broker_cluster_name, broker_name=config.broker_name
+        ),
+    )
+    if answer.code == _NOT_SUPPORTED and config.compatible_with_old_name_srv:
+        topic = SYNC_BROKER_MEMBER_GROUP_PREFIX + config.broker_name
+        answer = await ask(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic)
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return {}
+        if answer.code == _SUCCESS:
+            for broker in decode_body(TopicRouteData, answer.body).broker_datas:
+                if broker.broker_name == config.broker_name:
+                    return broker.broker_addrs
+            return {}
+    if answer.code != _SUCCESS:
+        raise BrokerError(answer.code, answer.remark, name_server)
+    if not answer.body:
+        return {}
+    group = decode_body(GetBrokerMemberGroupResponseBody, answer.body).broker_member_group
+    return {} if group is None else group.broker_addrs or {}
+
+
 class Membership:
     """What is known of the group.
 
     :param follow: told the master's two addresses, for clients and for slaves; None: there is no master for now.
+    :param changed: told that another member of the group has the smallest id.
+    :param looked: told after each look at the group.
     :ivar alive: how many brokers of the group the name server knows, this one among them.
     :ivar min_broker_id: the smallest id of them; None before the first answer.
     """
@@ -57,12 +108,16 @@ class Membership:
         core: BrokerCore,
         follow: Callable[[str | None, str | None], object],
         alive_changed: Callable[[int], object],
+        changed: Callable[[], object],
+        looked: Callable[[], object],
     ) -> None:
         self.alive = 1
         self.min_broker_id: int | None = None
         self._core = core
         self._follow = follow
         self._alive_changed = alive_changed
+        self._changed = changed
+        self._looked = looked
         self._sweeps: list[Sweep] = []
         self._is_asking = False
         self._min_address: str | None = None
@@ -125,17 +180,10 @@ class Membership:
 
     async def _ask_group(self, address: str) -> None:
         config = self._core.config
-        header = GetBrokerMemberGroupRequestHeader(
-            cluster_name=config.broker_cluster_name, broker_name=config.broker_name
-        )
         try:
-            answer = await self._request(address, RequestCode.GET_BROKER_MEMBER_GROUP, header)
-            if answer.code != _SUCCESS or not answer.body:
-                return
-            group = decode_body(GetBrokerMemberGroupResponseBody, answer.body).broker_member_group
-        except (RemotingError, BodyError):
+            members = await members_of_group(self._core, address)
+        except (RemotingError, BodyError, BrokerError):
             return
-        members = {} if group is None else group.broker_addrs or {}
         if not members or not self._sweeps:
             return
         alive = len(members) + (config.broker_id not in members)
@@ -147,6 +195,7 @@ class Membership:
         if self.min_broker_id is not None and smallest > self.min_broker_id:
             gone = self._min_address
         self.update(smallest, members[smallest], gone, None)
+        self._looked()
 
     async def _request(self, address: str, code: RequestCode, header: object) -> RemotingCommand:
         asked = self._core.remoting_client.request(
@@ -171,6 +220,7 @@ class Membership:
             old=self.min_broker_id,
         )
         self.min_broker_id, self._min_address = min_id, min_address
+        self._changed()
         if gone is not None and gone == self._core.replication.sync.master_address:
             self._follow(None, None)
         if min_id != MASTER_ID or min_address is None:

@@ -3,7 +3,8 @@
 Stands for ``TimerDequeueGetService`` and the services behind it. A slot is delivered when it is over, so no message comes early; one
 timer waits for the end of the present slot. Of a slot the messages that take others back are read first, then the others, oldest first.
 
-Crash story: a slot counts as delivered when all of it was. A crash in between delivers it again.
+Crash story: a slot counts as delivered when all of it was. A crash in between delivers it again, and so does a slave that ceases to act for
+its master in between, by its master.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class TimerDelivery:
 
     async def _work(self) -> None:
         timer = self._timer
-        while self._is_running and not self._config.timer_stop_dequeue:
+        while self._is_running and self._delivers and not self._config.timer_stop_dequeue:
             now_ms = self._now_ms()
             timer.write_ms(now_ms)
             end_ms = timer.wheel.floor(now_ms)
@@ -139,7 +140,7 @@ class TimerDelivery:
             timer.done(slot)
 
     async def _deliver(self, slot: int) -> bool:
-        """Deliver a slot; False when the broker stops before all of it is."""
+        """Deliver a slot; False when the broker stops, or is not to deliver any more, before all of it is."""
         chain = await self._timer.read_slot(slot)
         if chain.fault is not None:
             self._log.error("some timed messages may be missing: {fault}", fault=chain.fault)
@@ -152,13 +153,17 @@ class TimerDelivery:
         unmet = dict(recalled)
         for numbers in _groups(chain, chain.others()):
             for number, message in await self._messages(chain, numbers):
-                if self._gives_up:
+                if self._gives_up or not self._delivers:
                     return False
                 key = _recalled_by(message, recalled)
                 if key is not None:
                     unmet.pop(key, None)
                     continue
                 is_rolled = bool(chain.magics[number] & TIMER_MAGIC_ROLL)
+                # A slave may have chosen another slot for one that is put again; better twice than never.
+                if not is_rolled and self._timer.is_done_elsewhere(message.queue_offset, slot):
+                    self._metrics.add(message.properties.get(props.REAL_TOPIC), -1)
+                    continue
                 if not await self._puts.put(message, chain.taken_ms[number], is_rolled=is_rolled):
                     return False
             await self._pauses.wait(0)

@@ -1,7 +1,8 @@
 """How does a timed message get to its topic when its time has come, or back into the timer topic?
 
 Stands for ``TimerMessageStore.convert`` and ``doPut``. A message that the store does not take now is tried again until it does; official
-brokers give it up after three tries unless `timerEnableRetryUntilSuccess` is set.
+brokers give it up after three tries unless `timerEnableRetryUntilSuccess` is set. At a slave that acts for its master another broker's
+store takes it (`txrocketmq.broker.escape`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Callable
 
 from twisted.logger import Logger
 
+from txrocketmq.broker.escape.bridge import EscapeBridge
 from txrocketmq.broker.stats import BrokerStats
 from txrocketmq.broker.stored import copy_of, value_of
 from txrocketmq.broker.timer.metrics import TimerMetrics
 from txrocketmq.broker.timer.pauses import Pauses
 from txrocketmq.config.schema import MessageStoreConfig
-from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model import properties as props
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.model.names import TIMER_TOPIC
@@ -37,6 +38,7 @@ _NEVER = (
 class TimerPuts:
     """Puts messages whose slot is over.
 
+    :param may_deliver: whether this broker delivers at all; when that ends, nothing is tried again.
     :ivar delivered: how many were put since the start.
     """
 
@@ -46,15 +48,17 @@ class TimerPuts:
         self,
         config: MessageStoreConfig,
         precision_ms: int,
-        store: IMessageStore,
+        bridge: EscapeBridge,
         metrics: TimerMetrics,
         stats: BrokerStats,
         pauses: Pauses,
         now_ms: Callable[[], int],
+        may_deliver: Callable[[], bool],
     ) -> None:
         self._config = config
         self._retry_s = RETRY_SLOTS * precision_ms / 1000
-        self._store = store
+        self._bridge = bridge
+        self._may_deliver = may_deliver
         self._metrics = metrics
         self._stats = stats
         self._pauses = pauses
@@ -62,7 +66,7 @@ class TimerPuts:
         self.delivered = 0
 
     async def put(self, message: MessageExt, taken_ms: int, *, is_rolled: bool) -> bool:
-        """Put a message; False when the broker stops before the store takes it.
+        """Put a message; False when the broker stops, or is not the one to deliver any more, before the store takes it.
 
         :param taken_ms: when it came into the wheel.
         :param is_rolled: its own time is farther off: it goes into the timer topic again.
@@ -71,12 +75,13 @@ class TimerPuts:
         if record is None:
             return True
         while True:
-            result: PutMessageResult = await value_of(self._store.put_message(record))
+            result: PutMessageResult = await value_of(self._bridge.put(record))
             if result.is_ok:
                 self.delivered += 1
                 if taken_ms != NEVER_TAKEN_MS:
                     self._metrics.add(message.properties.get(props.REAL_TOPIC), -1)
-                self._stats.of_topic(record.topic).count(result.wrote_bytes)
+                if not result.is_remote:
+                    self._stats.of_topic(record.topic).count(result.wrote_bytes)
                 return True
             if result.status in _NEVER or (
                 result.status is PutMessageStatus.UNKNOWN_ERROR
@@ -89,7 +94,7 @@ class TimerPuts:
                     status=result.status.name,
                 )
                 return True
-            if self._pauses.is_over:
+            if self._pauses.is_over or not self._may_deliver():
                 return False
             await self._pauses.wait(self._retry_s)
 
@@ -116,4 +121,7 @@ class TimerPuts:
         found[props.TIMER_DEQUEUE_MS] = str(self._now_ms())
         if is_rolled:
             return copy_of(message, TIMER_TOPIC, 0, found)
+        if not self._bridge.is_local:
+            # Officially these go in both cases, but from the text that is stored here in none.
+            del found[props.REAL_TOPIC], found[props.REAL_QUEUE_ID]
         return copy_of(message, topic, queue_id, found)

@@ -63,11 +63,12 @@ class TimerService(Feature):
         self.puts = TimerPuts(
             config,
             timer.precision_ms,
-            core.store,
+            core.escape,
             self.metrics,
             core.stats,
             self._pauses,
             core.now_ms,
+            lambda: core.has_special_services,
         )
         self.taking = TimerTaking(
             config,
@@ -79,7 +80,7 @@ class TimerService(Feature):
             self._pauses,
             core.clock,
             core.now_ms,
-            lambda: core.replication.is_slave,
+            lambda: not core.has_special_services,
         )
         self.delivery = TimerDelivery(
             config,
@@ -109,6 +110,7 @@ class TimerService(Feature):
             sync = core.replication.sync
             sync.add("timed messages", RequestCode.GET_TIMER_CHECK_POINT, self._follow)
             sync.add("timer metrics", RequestCode.GET_TIMER_METRICS, self.metrics.take_over)
+            core.replication.taken_back.append((RequestCode.GET_TIMER_CHECK_POINT, self.take_back))
 
     def _waiting_at(self, time_ms: int) -> int:
         slot = self.timer.wheel.get(time_ms)
@@ -135,13 +137,19 @@ class TimerService(Feature):
             return
         self._pauses.begin()
         self.taking.start()
-        self.delivery.start(delivers=not self._core.replication.is_slave)
+        self.delivery.start(delivers=self._core.has_special_services)
         self._flush_later()
         self._clean_later()
 
     def role_changed(self) -> None:
         """See `IBrokerFeature`."""
-        self.delivery.set_delivers(not self._core.replication.is_slave)
+        leads = self._core.has_special_services
+        if leads:
+            self.timer.lead()
+        else:
+            self.timer.fall_back()
+        self.delivery.set_delivers(leads)
+        self.taking.wake()
 
     def stop(self) -> None:
         """See `IBrokerFeature`. A slot that is being delivered goes on, without pauses, until `save`."""
@@ -219,6 +227,16 @@ class TimerService(Feature):
             raise BodyError(f"a timer checkpoint of {len(body)} bytes")
         self.timer.follow(found.read_ms, found.master_offset)
         self.taking.wake()
+
+    def take_back(self, body: bytes) -> None:
+        """A master that comes back: how far a slave delivered in its place.
+
+        :raises BodyError: it is no checkpoint.
+        """
+        found = TimerCheckpoint.decode(body)
+        if found is None:
+            raise BodyError(f"a timer checkpoint of {len(body)} bytes")
+        self.timer.take_back(found.read_ms, found.master_offset)
 
     # ------------------------------------------------------------------ requests
 

@@ -6,7 +6,8 @@ begins the work::
     idle --message arrives--> taking, some messages each turn --no more--> idle
                                  `--no room, queue not known, told to stop--> looked at again with the next slot
 
-A message whose slot is over when it is looked at goes to its topic directly. A slave takes what its master took, and delivers nothing.
+A message whose slot is over when it is looked at goes to its topic directly. A slave takes what its master took, and delivers nothing, unless
+it acts for its master: then it takes all there is. A master that comes back leaves out what such a slave delivered.
 
 Crash story: the place in the topic is saved with the wheel; what was taken behind it is in the timer log and is recognized.
 """
@@ -44,7 +45,7 @@ ROLL_EARLY = 3
 class TimerTaking:
     """Takes messages into the wheel.
 
-    :param is_slave: whether only what the master took is taken.
+    :param follows: whether only what the master took is taken.
     :ivar taken: how many were taken since the start.
     """
 
@@ -61,7 +62,7 @@ class TimerTaking:
         pauses: Pauses,
         clock: IReactorTime,
         now_ms: Callable[[], int],
-        is_slave: Callable[[], bool],
+        follows: Callable[[], bool],
     ) -> None:
         self._config = config
         self._store = store
@@ -72,7 +73,7 @@ class TimerTaking:
         self._pauses = pauses
         self._clock = clock
         self._now_ms = now_ms
-        self._is_slave = is_slave
+        self._follows = follows
         self._is_running = False
         self._soon: IDelayedCall | None = None
         self._working: Deferred[None] | None = None
@@ -134,7 +135,7 @@ class TimerTaking:
             return False
         self._correct()
         count = MESSAGES_OF_A_TURN
-        if self._is_slave():
+        if self._follows():
             count = min(count, (timer.master_offset or 0) - timer.queue_offset)
         if count <= 0:
             return False
@@ -195,9 +196,11 @@ class TimerTaking:
         slot = timer.wheel.floor(out_ms)
         if index < timer.redone_below and slot < timer.start_ms:
             return True
+        if timer.is_done_elsewhere(index, slot):
+            return True
         is_late = slot + timer.precision_ms <= self._now_ms()
         write_ms = timer.write_ms(self._now_ms())
-        if self._is_slave():
+        if self._follows():
             if slot < timer.read_ms:
                 return True
         elif is_late:
@@ -242,7 +245,7 @@ class TimerTaking:
             is_rolled=is_rolled,
             is_delete=is_delete,
         )
-        if not self._is_slave():
+        if not self._follows():
             # A slave has its master's counts.
             self._metrics.add(topic, -1 if is_delete else 1)
         return True

@@ -15,7 +15,7 @@ import msgspec
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model import properties as props
 from txrocketmq.model.message import MessageRecord
-from txrocketmq.model.names import TIMER_TOPIC
+from txrocketmq.model.names import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from txrocketmq.model.properties import format_properties
 from txrocketmq.store.results import PutMessageStatus
 
@@ -36,8 +36,9 @@ def parse_long(text: str) -> int | None:
 
 
 def is_timed(topic: str, found: Mapping[str, str]) -> bool:
-    """Whether a message without a delay level asks for a time. One that had its turn in the wheel does not any more."""
-    if topic == TIMER_TOPIC or props.TIMER_OUT_MS in found:
+    """Whether a message without a delay level asks for a time. One that had its turn in the wheel does not any more; records of POP, which
+    an acting slave sends here, are read when they are there and wait for their times by themselves."""
+    if topic == TIMER_TOPIC or topic.startswith(REVIVE_TOPIC_PREFIX) or props.TIMER_OUT_MS in found:
         return False
     return any(name in found for name in TIMER_PROPERTIES)
 

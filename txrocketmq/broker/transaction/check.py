@@ -11,6 +11,9 @@ over each half queue, from the first message that was not settled when the last 
 
 Where the round stands is kept as the offsets of the group CID_RMQ_SYS_TRANS, as officially: a store can change hands at any time.
 
+A slave that acts for its master has no half messages copied, and asks nobody: each one without outcome goes to another broker at once
+(`txrocketmq.broker.escape`), which asks for it. One that no broker takes waits for the next round; officially it is given up after ten tries.
+
 Crash story: a copy is in the log before the offset moves past its original; after a crash originals may be looked at again, and their
 producers asked twice.
 """
@@ -27,6 +30,7 @@ from twisted.python.failure import Failure
 
 from txrocketmq.broker.clients import Producers
 from txrocketmq.broker.consumer_offsets import ConsumerOffsets
+from txrocketmq.broker.escape.bridge import EscapeBridge
 from txrocketmq.broker.stats import BrokerStats
 from txrocketmq.broker.stored import stored_messages, value_of
 from txrocketmq.broker.topics import Topics
@@ -38,6 +42,7 @@ from txrocketmq.broker.transaction.records import (
     given_up_record,
     half_again,
     java_long,
+    prepared_again,
     real_place,
 )
 from txrocketmq.broker.transaction.verdict import Verdict, times_asked, verdict_on
@@ -70,6 +75,7 @@ class Parts(NamedTuple):
     config: BrokerConfig
     store_config: MessageStoreConfig
     store: IMessageStore
+    bridge: EscapeBridge
     topics: Topics
     producers: Producers
     offsets: ConsumerOffsets
@@ -244,10 +250,11 @@ class Round:
     async def _settle(self, message: MessageExt) -> bool:
         """Do what has to be done about a half message; False when the round ends before it."""
         parts = self._parts
-        if message.store_timestamp >= self._start_ms:
+        escapes = not parts.bridge.is_local
+        if message.store_timestamp >= self._start_ms and not escapes:
             return False
         verdict = self._verdict(message)
-        if verdict is Verdict.WAIT:
+        if verdict is Verdict.WAIT and not escapes:
             return False
         reads = 0
         while self._notes.has_more:
@@ -259,6 +266,8 @@ class Round:
             return False
         if self._is_done(message):
             return True
+        if escapes:
+            return await self._escape(message)
         if verdict is Verdict.GIVE_UP:
             return self._give_up(message)
         if verdict is Verdict.MOVE:
@@ -281,6 +290,16 @@ class Round:
         parts.open.checks += 1
         self._ask(message, again, put)
         return True
+
+    async def _escape(self, message: MessageExt) -> bool:
+        place = real_place(message)
+        if place is None:
+            self._log.error(
+                "half message {key} is left there: it does not say for which topic it is",
+                key=message.uniq_key,
+            )
+            return True
+        return await self._parts.bridge.put_half(prepared_again(message, *place))
 
     def _verdict(self, message: MessageExt) -> Verdict:
         parts = self._parts

@@ -7,6 +7,7 @@ Stands for the record makers of ``TransactionalMessageBridge``, ``EndTransaction
     committed         its own topic and queue: without REAL_TOPIC and REAL_QID, with TRAN_MSG, commit bits, the half message's place
     outcomes          RMQ_SYS_TRANS_OP_HALF_TOPIC, queue of the half messages, tag d: "12,15," are the half offsets that are done
     asked again       the half message once more at its queue's end, with TRANSACTION_CHECK_TIMES
+    sent elsewhere    (by a slave in its master's place) the message for its own topic, prepared as its producer sent it
     given up          TRANS_CHECK_MAX_TIME_TOPIC queue 0
 """
 
@@ -23,6 +24,7 @@ from txrocketmq.model import properties as props
 from txrocketmq.model.flags import (
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_NOT_TYPE,
+    TRANSACTION_PREPARED_TYPE,
     with_transaction_type,
 )
 from txrocketmq.model.javahash import tags_code
@@ -113,6 +115,16 @@ def given_up_record(half: MessageExt) -> MessageRecord:
 def half_again(half: MessageExt, **changes: str) -> MessageRecord:
     """A half message that goes to the end of its queue, with changed properties."""
     return copy_of(half, TRANS_HALF_TOPIC, half.queue_id, {**half.properties, **changes})
+
+
+def prepared_again(half: MessageExt, topic: str, queue_id: int) -> MessageRecord:
+    """A half message as its producer might send it to another broker, which then asks for its outcome."""
+    found = dict(half.properties)
+    for name in (props.REAL_TOPIC, props.REAL_QUEUE_ID, props.TRANSACTION_PREPARED_QUEUE_OFFSET):
+        found.pop(name, None)
+    found[props.TRANSACTION_PREPARED] = "true"
+    sys_flag = with_transaction_type(half.sys_flag, TRANSACTION_PREPARED_TYPE)
+    return copy_of(half, topic, queue_id, found, sys_flag=sys_flag)
 
 
 def check_request(

@@ -22,6 +22,7 @@ from txrocketmq.model.message import Host
 if TYPE_CHECKING:
     from txrocketmq.broker.clients import Producers
     from txrocketmq.broker.consumer_offsets import ConsumerOffsets
+    from txrocketmq.broker.escape.bridge import EscapeBridge
     from txrocketmq.broker.intake import Intake
     from txrocketmq.broker.stats import BrokerStats
     from txrocketmq.broker.topics import Topics
@@ -35,6 +36,7 @@ class TransactionService:
         config: BrokerConfig,
         store_config: MessageStoreConfig,
         store: IMessageStore,
+        bridge: EscapeBridge,
         topics: Topics,
         producers: Producers,
         offsets: ConsumerOffsets,
@@ -52,6 +54,7 @@ class TransactionService:
                 config,
                 store_config,
                 store,
+                bridge,
                 topics,
                 producers,
                 offsets,

@@ -57,6 +57,7 @@ class TimerStore:
     :ivar queue_offset: every message of the timer topic before this one was taken; moved by whoever takes them.
     :ivar master_offset: how far the master took them; None on a master.
     :ivar loaded_master_offset: what the checkpoint said of it at the start.
+    :ivar elsewhere: up to which slot, and up to which message of the timer topic, a slave delivered in this master's place.
     :ivar known: physical offsets of messages that are in the log though ``queue_offset`` is not past them.
     :ivar redone_below: messages of the timer topic before this one are taken again for the sake of a log that lacks them; those
         whose time was over by ``read_ms`` of the start were delivered.
@@ -93,6 +94,7 @@ class TimerStore:
         self.start_ms = 0
         self.queue_offset = self.redone_below = 0
         self.master_offset: int | None = None
+        self.elsewhere = (0, 0)
         self.known: set[int] = set()
         self.waiting = 0
         self._newest_ms = 0
@@ -224,6 +226,28 @@ class TimerStore:
             self.read_ms = read_ms
             self._has_delivered = True
             self.waiting = self.wheel.waiting(read_ms)
+
+    def lead(self) -> None:
+        """From now on this broker takes and delivers by itself."""
+        self.master_offset = None
+
+    def fall_back(self) -> None:
+        """It does not any more; until a master is heard of, nothing more is taken than was."""
+        if self.master_offset is None:
+            self.master_offset = self.queue_offset
+
+    def take_back(self, read_ms: int, queue_offset: int) -> None:
+        """A master that comes back: a slave delivered what it had taken of the timer topic (``queue_offset``) up to a time.
+
+        The slots are gone through all the same: this log may have messages that never reached the slave.
+        """
+        times, offset = self.elsewhere
+        self.elsewhere = (max(times, self.wheel.floor(read_ms)), max(offset, queue_offset))
+
+    def is_done_elsewhere(self, queue_offset: int, time_ms: int) -> bool:
+        """Whether a slave delivered a message of the timer topic that waits, or waited, for the slot of a time."""
+        end_ms, end_offset = self.elsewhere
+        return time_ms < end_ms and queue_offset < end_offset
 
     def read_slot(self, time_ms: int) -> Deferred[Chain]:
         """The units of a slot."""
