@@ -72,18 +72,28 @@ class Member:
 
     def _consumer(self, reactor: Any, group: str) -> PushConsumer:
         is_orderly = group in ORDERED
+        # Queues of which this member has had a message: it gets a dead one's when the lock is over, long after they moved.
+        begun: set[int] = set()
+
+        def moved(topic: str, everything: Any, mine: Any) -> None:
+            begun.intersection_update(queue.queue_id for queue in mine)
+            say(q=topic, g=group)
+
         settings = PushConfig(
             orderly=is_orderly,
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
             client_rebalance=group != "soak-pop",
             pop_invisible_time=POP_INVISIBLE_MS,
             max_reconsume_times=MAX_TRIES if group == "soak-retry" else -1,
-            message_queue_listener=lambda topic, *_: say(q=topic, g=group),
+            message_queue_listener=moved,
         )
 
         async def handle(messages: list[Any], context: Any) -> Any:
             is_done = True
             for message in messages:
+                if is_orderly and message.queue_id not in begun:
+                    begun.add(message.queue_id)
+                    say(q=message.topic, g=group)
                 is_done = self._look(group, message)
                 if group == "soak-ask":
                     is_done = await self._reply(message)
