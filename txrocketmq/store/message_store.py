@@ -111,9 +111,8 @@ class MessageStore(ReplicationControl):
     ) -> None:
         root = config.store_path_root_dir
         derived_pool = self.derived_pool = queue_pool or pool
-        self._config = config
+        self._config, self._clock = config, clock
         self.disk = disk
-        self._clock = clock
         self._read_pool = read_pool
         self._limits, self._is_controlled = limits or RecoveryLimits(), is_controlled
         self._loading: Deferred[None] | None = None
