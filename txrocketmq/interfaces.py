@@ -195,6 +195,10 @@ class IDisk(Interface):
     def lock(path: str) -> object:
         """Take the exclusive fcntl lock on byte 0 of a file, returning an object with ``release()``; StoreLockedError."""
 
+    def set_read_ahead(directory: str, is_on: bool) -> None:
+        """Whether the system may read more of a file below a directory than is asked for; it may unless told otherwise. For
+        reads, not for mappings."""
+
     def usage(path: str) -> tuple[int, int]:
         """``(used, total)`` bytes of the file system that holds the path."""
 
@@ -452,6 +456,9 @@ class IStoreUpkeep(Interface):
 
     def timer_store(now_ms: Callable[[], int]) -> TimerStore:
         """What keeps timed messages, not loaded yet; for one user."""
+
+    def set_read_ahead(is_on: bool) -> None:
+        """Whether the system may read more of the commit log than is asked for."""
 
     def clean_expired_queues() -> int:
         """Forget queues whose messages are all gone from the log, with their files; how many there were."""

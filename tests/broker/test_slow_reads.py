@@ -10,6 +10,7 @@ from small_broker import Peer, SmallBroker, pull_header
 
 from txrocketmq.codec.headers import DeleteSubscriptionGroupRequestHeader
 from txrocketmq.model.codes import RequestCode, ResponseCode
+from txrocketmq.testing.disk import MemoryDisk
 
 UPDATE = RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG
 REMOVE = RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG
@@ -207,3 +208,126 @@ def test_a_group_that_is_gone_is_not_looked_for() -> None:
     header = DeleteSubscriptionGroupRequestHeader(group_name="G", clean_offset=False)
     assert peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header).code == 0
     assert watch.too_slow() == {}
+
+
+# ----------------------------------------------------------------- limits that adapt themselves (coldCtrStrategyEnable)
+
+
+def adapting_broker(**settings: Any) -> SmallBroker:
+    return SmallBroker(
+        cold_data_flow_control_enable=True,
+        cold_ctr_strategy_enable=True,
+        cg_cold_read_threshold=1000,
+        global_cold_read_threshold=10_000,
+        **settings,
+    )
+
+
+def end_period(broker: SmallBroker, **read: int) -> Any:
+    """Groups read that much in a period; the limits after it."""
+    for group, size in read.items():
+        read_cold(broker, size, group)
+    broker.clock.advance(5)
+    found: Any = info(broker.connect())["configTable"]
+    return found
+
+
+def test_a_limit_rises_for_who_reads_much_and_falls_when_all_read_too_much() -> None:
+    broker = adapting_broker(use_pid_cold_ctr_strategy=False)
+    assert end_period(broker, G=1000, H=999) == {"G||adaptive": 1500}
+    assert end_period(broker, G=1500) == {"G||adaptive": 2250}
+    # What it may now is not too much.
+    read_cold(broker, 2249)
+    assert not broker.core.pull.watch.is_limited("G")
+    read_cold(broker, 1)
+    assert broker.core.pull.watch.is_limited("G")
+    assert end_period(broker, H=8000) == {"G||adaptive": 1800}
+    assert end_period(broker, H=11_000) == {"G||adaptive": 1440}
+    assert end_period(broker, H=11_000) == {"G||adaptive": 1152}
+    # Never below what everybody may.
+    assert end_period(broker, H=11_000) == {"G||adaptive": 1000}
+    broker.stop()
+
+
+def test_the_three_highest_limits_fall() -> None:
+    broker = adapting_broker(use_pid_cold_ctr_strategy=False)
+    assert len(end_period(broker, A=1000, B=1000, C=1000, D=1000)) == 4
+    end_period(broker, D=1500)
+    found = end_period(broker, X=20_000)
+    assert found["D||adaptive"] == 1800
+    assert sorted(found.values()) == [1200, 1200, 1500, 1800]
+    broker.stop()
+
+
+def test_the_regulator_waits_for_ten_periods_and_lets_limits_rise_while_there_is_room() -> None:
+    broker = adapting_broker()
+    for _ in range(9):
+        assert end_period(broker, G=1000) == {}
+    assert end_period(broker, G=1000) == {"G||adaptive": 1500}
+    # 8,000 bytes are expected: too much brings it down again.
+    highest = max(end_period(broker, G=9_900)["G||adaptive"] for _ in range(12))
+    assert highest > 2000
+    for _ in range(20):
+        found = end_period(broker, G=9_900)
+    assert found == {"G||adaptive": 1000}
+    broker.stop()
+
+
+def test_what_an_operator_said_is_not_adapted() -> None:
+    broker = adapting_broker(use_pid_cold_ctr_strategy=False)
+    assert broker.connect().ask(UPDATE, None, b"G=500").code == 0
+    assert end_period(broker, G=600) == {"G": 500}
+    assert broker.core.pull.watch.limit_of("G") == 500
+    broker.stop()
+
+
+def test_adapted_limits_go_with_the_group_and_with_the_strategy() -> None:
+    broker = adapting_broker(use_pid_cold_ctr_strategy=False)
+    end_period(broker, G=1000)
+    for _ in range(13):
+        found = end_period(broker)
+    assert found == {}
+    end_period(broker, G=1000)
+    broker.config.cold_ctr_strategy_enable = False
+    assert broker.core.pull.watch.limit_of("G") == 1000
+    assert end_period(broker) == {}
+    broker.stop()
+
+
+# ----------------------------------------------------------------- reading ahead
+
+
+def test_reading_ahead_is_switched(broker: SmallBroker, peer: Peer) -> None:
+    asked: list[tuple[str, bool]] = []
+    broker.disk.set_read_ahead = lambda path, is_on: asked.append((path, is_on))  # type: ignore[method-assign]
+    code = RequestCode.SET_COMMITLOG_READ_MODE
+    for mode, is_on in (("1", False), ("0", True)):
+        answer = peer.ask(code, ext_fields={"READ_AHEAD_MODE": mode})
+        said = f"set commitlog readahead mode success, mode: {mode}"
+        assert (answer.code, answer.remark) == (0, said)
+        assert asked[-1] == (broker.store_config.store_path_commit_log, is_on)
+        assert broker.store_config.data_read_ahead_enable is is_on
+    for fields, wanted, remark in (
+        ({}, ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode param error"),
+        ({"a": "b"}, ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode failed"),
+        (
+            {"READ_AHEAD_MODE": "4"},
+            ResponseCode.INVALID_PARAMETER,
+            "set commitlog readahead mode param value error",
+        ),
+    ):
+        answer = peer.ask(code, ext_fields=fields)
+        assert (answer.code, answer.remark) == (wanted, remark)
+    assert len(asked) == 2
+
+
+def test_reading_ahead_can_be_off_from_the_start() -> None:
+    asked: list[tuple[str, bool]] = []
+
+    class Disk(MemoryDisk):
+        def set_read_ahead(self, directory: str, is_on: bool) -> None:
+            asked.append((directory, is_on))
+
+    broker = SmallBroker(Disk(), data_read_ahead_enable=False)
+    assert asked == [(broker.store_config.store_path_commit_log, False)]
+    broker.stop()

@@ -430,3 +430,29 @@ def test_a_sync_of_some_bytes_writes_no_great_part_of_what_was_made_ready(tmp_pa
     # Nothing at all where the file system is memory.
     assert written() - before <= 128 * 1024
     mapping.close()
+
+
+def test_files_below_a_directory_are_not_read_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For files that are open and files to come; nothing else is told."""
+    advice: list[tuple[str, int]] = []
+
+    def note(fd: int, offset: int, size: int, what: int) -> None:
+        assert (offset, size) == (0, 0)
+        advice.append((os.path.basename(os.readlink(f"/proc/self/fd/{fd}")), what))
+
+    monkeypatch.setattr(os, "posix_fadvise", note)
+    disk, log = RealDisk(), tmp_path / "commitlog"
+    log.mkdir()
+    for path in (log / "one", log / "two", tmp_path / "other"):
+        path.write_bytes(b"x")
+    disk.read_at(str(log / "one"), 0, 1)
+    disk.set_read_ahead(str(log), False)
+    disk.read_at(str(log / "two"), 0, 1)
+    disk.read_at(str(tmp_path / "other"), 0, 1)
+    assert advice == [("one", os.POSIX_FADV_RANDOM), ("two", os.POSIX_FADV_RANDOM)]
+    advice.clear()
+    disk.set_read_ahead(str(log), True)
+    assert sorted(advice) == [("one", os.POSIX_FADV_NORMAL), ("two", os.POSIX_FADV_NORMAL)]
+    disk.close()

@@ -7,7 +7,6 @@ from txrocketmq.model.codes import RequestCode
 R = RequestCode
 
 _ACCESS_LATER = "access control comes with a later release"
-_READ_AHEAD = "reading the log ahead is left to the operating system"
 _NO_ROCKSDB = "this broker keeps no RocksDB"
 _NAME_SERVER = "a request for name servers"
 _CONTROLLER = "a request for controllers"
@@ -34,7 +33,6 @@ _REASONS: dict[str, tuple[RequestCode, ...]] = {
         R.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
         R.GET_BROKER_CLUSTER_ACL_CONFIG,
     ),
-    _READ_AHEAD: (R.SET_COMMITLOG_READ_MODE,),
     _NO_ROCKSDB: (R.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, R.EXPORT_ROCKSDB_CONFIG_TO_JSON),
     _ONLY_4X: (R.REGISTER_FILTER_SERVER, R.REGISTER_MESSAGE_FILTER_CLASS),
     _NOBODY: (

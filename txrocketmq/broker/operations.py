@@ -230,6 +230,7 @@ _ADMINISTRATION = (
     (R.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, None, None, "slow_reads.update_limits"),
     (R.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, None, None, "slow_reads.remove_limit"),
     (R.GET_COLD_DATA_FLOW_CTR_INFO, None, None, "slow_reads.limits_info"),
+    (R.SET_COMMITLOG_READ_MODE, None, None, "slow_reads.set_read_mode"),
     # Groups.
     (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, None, "groups.update_group"),
     (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, None, "groups.update_groups"),

@@ -44,6 +44,7 @@ AT_START = frozenset(
         *("enableCompaction", "compactionMappedFileSize", "compactionCqMappedFileSize"),
         *("compactionThreadNum", "maxOffsetMapSize"),
         *("enabledAppendPropCRC", "forceVerifyPropCRC", "enableLmqStats"),
+        *("enableDetailStat", "usePIDColdCtrStrategy", "dataReadAheadEnable"),
         *("enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt", "bitMapLengthConsumeQueueExt"),
         *("expectConsumerNumUseFilter", "maxErrorRateOfBloomFilter"),
         *("kvConfigPath", "configStorePath", "brokerConfigPath"),
@@ -125,6 +126,7 @@ AT_ONCE = frozenset(
         *("lockInStrictMode", "totalReplicas"),
         # Slow reads.
         *("coldDataFlowControlEnable", "cgColdReadThreshold", "globalColdReadThreshold"),
+        *("coldCtrStrategyEnable", "diskFallRecorded"),
         *("disableConsumeIfConsumerReadSlowly", "consumerFallbehindThreshold"),
         *("rejectTransactionMessage", "transactionTimeOut", "transactionCheckInterval"),
         *("transactionCheckMax", "transactionOpMsgMaxSize", "transactionOpBatchInterval"),

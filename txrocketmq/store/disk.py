@@ -129,6 +129,19 @@ class _DescriptorCache:
         self._limit = limit
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Descriptor] = OrderedDict()
+        #: Directories below which nothing is read ahead.
+        self._no_read_ahead: tuple[str, ...] = ()
+
+    def set_read_ahead(self, directory: str, is_on: bool) -> None:
+        """For files that are open, and for those to come."""
+        prefix = directory.rstrip("/") + "/"
+        advice = os.POSIX_FADV_NORMAL if is_on else os.POSIX_FADV_RANDOM
+        with self._lock:
+            kept = tuple(known for known in self._no_read_ahead if known != prefix)
+            self._no_read_ahead = kept if is_on else (*kept, prefix)
+            for path, descriptor in self._open.items():
+                if path.startswith(prefix):
+                    os.posix_fadvise(descriptor.fd, 0, 0, advice)
 
     def acquire(self, path: str) -> _Descriptor:
         with self._lock:
@@ -138,6 +151,8 @@ class _DescriptorCache:
                 found.users += 1
                 return found
         opened = _Descriptor(_open_existing(path))
+        if self._no_read_ahead and path.startswith(self._no_read_ahead):
+            os.posix_fadvise(opened.fd, 0, 0, os.POSIX_FADV_RANDOM)
         with self._lock:
             found = self._open.get(path)
             if found is None:
@@ -423,6 +438,10 @@ class RealDisk:
                 raise StoreLockedError(_LOG_LOCKED.format(path=path)) from error
             # Some network file systems cannot: then only the store's own lock excludes others.
         return _HeldLock(fd, (-1, fd))
+
+    def set_read_ahead(self, directory: str, is_on: bool) -> None:
+        """See `IDisk`."""
+        self._descriptors.set_read_ahead(directory, is_on)
 
     def usage(self, path: str) -> tuple[int, int]:
         """See `IDisk`. Blocks kept for the superuser count as neither used nor free, as officially."""

@@ -52,6 +52,8 @@ class StoreUpkeep:
         self._disk = disk
         self._pool = pool
         self.retention = Retention(store, config, disk, pool, clock)
+        if not config.data_read_ahead_enable:
+            self.set_read_ahead(False)
 
     # ------------------------------------------------------------------ looking
 
@@ -122,6 +124,11 @@ class StoreUpkeep:
             (index, (offset, size, queue.real_code(cache, code)), messages)
             for index, (offset, size, code), messages in entries
         ]
+
+    def set_read_ahead(self, is_on: bool) -> None:
+        """See `IStoreUpkeep`."""
+        for directory in self._store.commit_log.queue.directories.writable:
+            self._disk.set_read_ahead(directory, is_on)
 
     def earliest_time(self) -> int:
         """See `IStoreUpkeep`."""

@@ -307,6 +307,9 @@ class MemoryDisk:
         self.locked.add(path)
         return _MemoryLock(self, path)
 
+    def set_read_ahead(self, directory: str, is_on: bool) -> None:
+        """See `IDisk`; nothing is ever read ahead here."""
+
     def usage(self, path: str) -> tuple[int, int]:
         """See `IDisk`."""
         return self.used_bytes, self.capacity_bytes

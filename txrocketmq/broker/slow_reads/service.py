@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PROTECT_S = 180.0
 """How often slow groups are looked for, as officially."""
 _MAX_LIMITS = 10_000
+READ_AHEAD_MODE = "READ_AHEAD_MODE"
+MODE_NORMAL, MODE_RANDOM = 0, 1
+"""The system's own numbers for ``madvise``, which the request has."""
 
 
 class SlowReads(Feature):
@@ -78,6 +81,30 @@ class SlowReads(Feature):
                     behind=behind,
                 )
             self.watch.forget(name)
+
+    def set_read_mode(self, request: Request[None]) -> Reply:
+        """SET_COMMITLOG_READ_MODE: whether the system may read the commit log ahead (`dataReadAheadEnable`)."""
+        if not request.ext_fields:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode param error"
+            )
+        text = request.ext_fields.get(READ_AHEAD_MODE, "")
+        if not text.lstrip("+-").isdecimal():
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode failed")
+        mode = int(text)
+        if mode not in (MODE_NORMAL, MODE_RANDOM):
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER, "set commitlog readahead mode param value error"
+            )
+        is_on = mode == MODE_NORMAL
+        self._core.store_config.data_read_ahead_enable = is_on
+        self._core.upkeep.set_read_ahead(is_on)
+        self._log.info(
+            "{client} switched reading ahead of the log {way}",
+            client=request.connection.remote_text,
+            way="on" if is_on else "off",
+        )
+        return Reply(remark=f"set commitlog readahead mode success, mode: {mode}")
 
     def update_limits(self, request: Request[None]) -> Reply:
         """UPDATE_COLD_DATA_FLOW_CTR_CONFIG: ``group=bytes`` a line. All of them, or none when one cannot be read."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
+from txrocketmq.broker.slow_reads.strategy import Strategy, make_strategy
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.errors import ResponseError
 from txrocketmq.interfaces import IMessageStore
@@ -32,6 +33,11 @@ FORGET_MS = 60_000
 HOLD_MS = 3_000
 MAX_HELD = 10_000
 BEHIND_FORGET_MS = 600_000
+ADAPTIVE = "||adaptive"
+"""Ends the keys of limits that adapted themselves, among those that operators set (official)."""
+RISE, FALL = 1.5, 0.8
+MOST_LOWERED = 3
+"""So many limits are lowered at the end of a period, the highest."""
 #: Of a record, where it says at which byte of the log it begins.
 _PLACE = slice(28, 36)
 
@@ -81,6 +87,7 @@ class ReadWatch:
         self.cold: dict[str, ColdGroup] = {}
         self.cold_bytes = 0
         self.behind: dict[tuple[str, str, int], tuple[int, int]] = {}
+        self._strategy: Strategy | None = None
         self._held: list[tuple[int, Request[PullMessageRequestHeader]]] = []
 
     # ----------------------------------------------------------------- cold reads
@@ -116,10 +123,17 @@ class ReadWatch:
         found = self.cold.get(group)
         if found is None or is_system_group(group):
             return False
-        limit = self.limits.get(group, self._config.cg_cold_read_threshold)
         return (
-            found.read_bytes >= limit or self.cold_bytes >= self._config.global_cold_read_threshold
+            found.read_bytes >= self.limit_of(group)
+            or self.cold_bytes >= self._config.global_cold_read_threshold
         )
+
+    def limit_of(self, group: str) -> int:
+        """Bytes of a period that a group may read cold: what an operator said, or what was adapted, or what all may."""
+        limit = self.limits.get(group)
+        if limit is None and self._config.cold_ctr_strategy_enable:
+            limit = self.limits.get(group + ADAPTIVE)
+        return self._config.cg_cold_read_threshold if limit is None else limit
 
     def read_cold(self, group: str, size_bytes: int) -> None:
         """A group got messages for which the device was asked."""
@@ -136,6 +150,7 @@ class ReadWatch:
     def begin_period(self) -> None:
         """Every group has a new share; pulls that waited long enough are answered."""
         now_ms = self._now_ms()
+        self._adapt(now_ms)
         self.cold_bytes = 0
         for group, found in tuple(self.cold.items()):
             found.read_bytes = 0
@@ -147,6 +162,34 @@ class ReadWatch:
                 self.again(request)
             else:
                 self._held.append((due_ms, request))
+
+    def _adapt(self, now_ms: int) -> None:
+        """Let limits follow what groups read in the period that ends (`coldCtrStrategyEnable`)."""
+        config, limits = self._config, self.limits
+        if not config.cold_ctr_strategy_enable:
+            for key in [key for key in limits if key.endswith(ADAPTIVE)]:
+                del limits[key]
+            return
+        strategy = self._strategy
+        if strategy is None:
+            strategy = self._strategy = make_strategy(config)
+        strategy.collect(self.cold_bytes)
+        for group, found in self.cold.items():
+            if now_ms >= found.last_read_ms + FORGET_MS:
+                limits.pop(group + ADAPTIVE, None)
+            elif (
+                found.read_bytes >= self.limit_of(group)
+                and self.cold_bytes <= config.global_cold_read_threshold
+                and group not in limits
+                and strategy.may_rise()
+            ):
+                limits[group + ADAPTIVE] = int(self.limit_of(group) * RISE)
+        is_over = self.cold_bytes > config.global_cold_read_threshold
+        highest = sorted(
+            (key for key in limits if _is_adapted(key, limits)), key=lambda key: -limits[key]
+        )
+        for key in highest[:MOST_LOWERED] if strategy.must_fall(is_over) else ():
+            limits[key] = max(int(limits[key] * FALL), config.cg_cold_read_threshold)
 
     def answer_held(self) -> None:
         """Answer every pull that waits: the broker stops."""
@@ -182,3 +225,8 @@ class ReadWatch:
         self.cold.pop(group, None)
         for key in [key for key in self.behind if key[0] == group]:
             del self.behind[key]
+
+
+def _is_adapted(key: str, limits: dict[str, int]) -> bool:
+    """Whether a limit adapted itself, for a group of which no operator said anything."""
+    return key.endswith(ADAPTIVE) and key.removesuffix(ADAPTIVE) not in limits
