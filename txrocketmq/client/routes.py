@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 
 from txrocketmq.client.name_servers import NameServers, check_answer
 from txrocketmq.client.results import FoundBroker
+from txrocketmq.client.static_topics import is_logical, leaders
 from txrocketmq.codec.bodies.routes import ClusterInfo
 from txrocketmq.codec.bodies.wire import decode_body, encode_body
 from txrocketmq.codec.command import RemotingCommand
@@ -60,7 +61,8 @@ class PublishInfo:
 
 
 def publish_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """Queues to send to: those that the operator fixed, else the writable ones whose broker has a master."""
+    """Queues to send to: those that the operator fixed, else the logical ones of a static topic, else the writable ones whose broker has
+    a master."""
     if route.order_topic_conf:
         fixed = []
         for item in route.order_topic_conf.split(";"):
@@ -68,6 +70,8 @@ def publish_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
             if number.isdecimal():
                 fixed += _queues(topic, name, int(number))
         return fixed
+    if route.topic_queue_mapping_by_broker:
+        return list(leaders(topic, route, MAX_QUEUES))
     masters = {broker.broker_name for broker in route.broker_datas if broker.master_address}
     return [
         queue
@@ -78,7 +82,9 @@ def publish_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
 
 
 def subscribe_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """Queues to read, sorted."""
+    """Queues to read, sorted; of a static topic the logical ones."""
+    if route.topic_queue_mapping_by_broker:
+        return sorted(leaders(topic, route, MAX_QUEUES))
     return sorted(
         queue
         for data in route.queue_datas
@@ -102,6 +108,7 @@ class RouteTable:
     :ivar publish: by topic, what `publish_queues` made of it.
     :ivar subscribe: by topic, what `subscribe_queues` made of it.
     :ivar brokers: broker name to member id to address, of all routes.
+    :ivar leaders: by topic, the brokers that lead the logical queues of static topics.
     :ivar versions: releases of brokers by address.
     """
 
@@ -115,6 +122,7 @@ class RouteTable:
         self.publish: dict[str, PublishInfo] = {}
         self.subscribe: dict[str, list[MessageQueue]] = {}
         self.brokers: dict[str, dict[int, str]] = {}
+        self.leaders: dict[str, dict[MessageQueue, str]] = {}
         self.versions: dict[str, int] = {}
 
     # ----------------------------------------------------------------- look-ups
@@ -196,6 +204,9 @@ class RouteTable:
         self.routes[topic] = route
         for broker in route.broker_datas:
             self.brokers[broker.broker_name or ""] = dict(broker.broker_addrs)
+        self.leaders.pop(topic, None)
+        if route.topic_queue_mapping_by_broker:
+            self.leaders[topic] = leaders(topic, route, MAX_QUEUES)
         queues = publish_queues(topic, route)
         before = self.publish.get(topic)
         turn = random_numbers.randrange(1 << 16) if before is None else before.turn
@@ -203,7 +214,7 @@ class RouteTable:
             topic,
             queues,
             bool(route.order_topic_conf),
-            frozenset(queue.broker_name for queue in queues),
+            frozenset(self.broker_of(queue) for queue in queues),
             turn,
         )
         self.subscribe[topic] = subscribe_queues(topic, route)
@@ -270,6 +281,12 @@ class RouteTable:
         if address is None:
             return None
         return FoundBroker(address, broker_id != MASTER_ID, self.versions.get(address, 0))
+
+    def broker_of(self, queue: MessageQueue) -> str:
+        """The name of the broker that has a queue: its own, and of a logical queue that of the broker which leads it now."""
+        if not is_logical(queue.broker_name):
+            return queue.broker_name
+        return self.leaders.get(queue.topic, {}).get(queue, queue.broker_name)
 
     def master_address(self, broker_name: str) -> str | None:
         """Where a broker's master is; None when there is none."""

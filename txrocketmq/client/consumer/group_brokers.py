@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from txrocketmq.client.results import FoundBroker, PullResult
+from txrocketmq.client.static_topics import is_logical
 from txrocketmq.codec.headers import (
     ConsumerSendMsgBackRequestHeader,
     PullMessageRequestHeader,
@@ -59,10 +60,10 @@ class GroupBrokers:
         self, queue: MessageQueue, broker_id: int = MASTER_ID, only_this: bool = False
     ) -> FoundBroker:
         """A member of the queue's broker group; the route is asked for once when there is none."""
-        found = self._routes.find_broker(queue.broker_name, broker_id, only_this)
+        found = self._routes.find_broker(self._routes.broker_of(queue), broker_id, only_this)
         if found is None:
             await self._routes.update(queue.topic)
-            found = self._routes.find_broker(queue.broker_name, broker_id, False)
+            found = self._routes.find_broker(self._routes.broker_of(queue), broker_id, False)
         if found is None:
             raise MQClientError(f"The broker[{queue.broker_name}] not exist")
         return found
@@ -151,7 +152,7 @@ class GroupBrokers:
 
         :return: the result, and whether a slave gave it.
         """
-        found = self._routes.find_broker(queue.broker_name, broker_id)
+        found = self._routes.find_broker(self._routes.broker_of(queue), broker_id)
         if found is None:
             return Deferred.fromCoroutine(self._find(queue, broker_id)).addCallback(
                 self._pull_from, queue, header, timeout_ms, lite
@@ -170,6 +171,8 @@ class GroupBrokers:
             # A slave's offsets come from its master.
             header.sys_flag &= ~PULL_COMMIT_OFFSET
         asked = self._api.pull_message(found.address, queue.broker_name, header, timeout_ms, lite)
+        if is_logical(queue.broker_name):
+            asked.addCallback(_number_logically, queue)
         return asked.addCallback(lambda result: (result, found.is_slave))
 
     # ------------------------------------------------------------------ locks
@@ -232,7 +235,7 @@ class GroupBrokers:
         """Queues by broker name, with the master's address; without those that have no master."""
         by_name: dict[str, list[MessageQueue]] = {}
         for queue in queues:
-            by_name.setdefault(queue.broker_name, []).append(queue)
+            by_name.setdefault(self._routes.broker_of(queue), []).append(queue)
         found = []
         for name, mine in by_name.items():
             address = self._routes.master_address(name)
@@ -251,6 +254,10 @@ class GroupBrokers:
         :param delay_level: 0 has the broker choose by the number of tries, -1 gives the message up.
         :raises RocketMQError: neither worked; the message is still in the hands of the caller.
         """
+        if is_logical(message.broker_name):
+            # Its place is one of the logical queue, by which no broker finds it.
+            await self.send_anew(message, origin_topic, max_reconsume_times)
+            return
         address = self._routes.master_address(message.broker_name)
         try:
             if address is None:
@@ -325,6 +332,12 @@ class GroupBrokers:
             else:
                 return
         raise last
+
+
+def _number_logically(result: PullResult, queue: MessageQueue) -> PullResult:
+    for message in result.messages:
+        message.queue_id = queue.queue_id
+    return result
 
 
 def _ignored(failure: Failure) -> None:

@@ -298,8 +298,14 @@ class Sending:
             except Exception as error:
                 self._finish(error)
                 return
+        broker_name = sender.routes.broker_of(queue)
+        if broker_name != queue.broker_name:
+            # A logical queue: what is sent, and what is told of it, names the broker that leads it.
+            queue = MessageQueue(
+                topic=queue.topic, broker_name=broker_name, queue_id=queue.queue_id
+            )
         self._queue = queue
-        address = sender.address_of(queue.broker_name)
+        address = sender.address_of(broker_name)
         if address is None:
             self._no_broker(queue)
             return
