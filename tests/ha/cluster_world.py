@@ -25,6 +25,7 @@ from txrocketmq.client.producer.producer import Producer
 from txrocketmq.client.results import SendResult, SendStatus
 from txrocketmq.codec.record import decode_records
 from txrocketmq.model.message import Message
+from txrocketmq.model.message_id import parse_offset_message_id
 from txrocketmq.remoting.client import RemotingClient
 from txrocketmq.testing.disk import MemoryDisk
 from txrocketmq.testing.faults import Faults, FaultyDispatcher
@@ -156,6 +157,7 @@ class Machine:
         self.faults = Faults(network.clock)
         self.node: Node | None = None
         self.broker: Any = None
+        self._last_end = 0
 
     @property
     def is_up(self) -> bool:
@@ -194,6 +196,7 @@ class Machine:
 
     def end(self, how: str = "kill") -> None:
         """The process is gone, with ``power`` what the machine had not on its device as well."""
+        self._last_end = self.known_end
         if self.node is not None:
             self.node.kill()
         if isinstance(self.disk, SimulatedDisk):
@@ -209,6 +212,11 @@ class Machine:
         while piece := log.read(offset + len(data), 1 << 20):
             data += piece
         return data
+
+    @property
+    def known_end(self) -> int:
+        """Where the log ends, of a broker that is down where it ended."""
+        return self.log_end if self.is_up else self._last_end
 
     @property
     def log_start(self) -> int:
@@ -321,6 +329,7 @@ class World(Servers):
     """The cluster of one schedule, with everybody there and in sync.
 
     :ivar acknowledged: what a producer was told is stored and replicated, in order.
+    :ivar unsafe: of these, what nobody but the master had when the producer heard.
     :ivar consumed: what the handlers of the group that runs all the time got.
     """
 
@@ -343,6 +352,7 @@ class World(Servers):
         for machine in self.machines:
             machine.start()
         self.acknowledged: list[bytes] = []
+        self.unsafe: list[bytes] = []
         self.consumed: set[bytes] = set()
         self._number = 0
         self.master.broker.core.topics.create_by_default(TOPIC, "TBW102", 2, 0)
@@ -383,6 +393,9 @@ class World(Servers):
         def heard(result: SendResult) -> None:
             if result.status is SendStatus.SEND_OK:
                 self.acknowledged.append(body)
+                host, _, offset = parse_offset_message_id(result.offset_msg_id)
+                if not any(m.known_end > offset for m in self.machines if m.host != host):
+                    self.unsafe.append(body[:6])
 
         self.producer.send(Message(TOPIC, body)).addCallbacks(heard, lambda failure: None)
 

@@ -135,6 +135,7 @@ class Schedule:
 
     def check(self) -> None:
         world = self.world
+        assert world.unsafe == []
         if not world.master.is_up:
             return
         whole = world.master.log()

@@ -147,16 +147,15 @@ class Traffic:
         return {self.group.master.provider, self.group.slave.provider} <= WITH_TIMERS
 
     def send(self, producer: Producer, count: int, mode: str = "sync", **args: Any) -> None:
-        """All of them are stored. A master of ours takes each at the first try; with an official one producers insist."""
-        is_ours = self.group.master.provider == OURS
-        insist_ms = 0 if is_ours else 60_000
+        """All of them are stored. Producers insist: a broker on a busy machine asks them to slow down (SYSTEM_BUSY), and official producers do
+        not repeat that by themselves where they do not wait for answers."""
         run = producer.start_sending(
-            self.topic, self.seed, count, mode, size=SIZE, insist_ms=insist_ms, **args
+            self.topic, self.seed, count, mode, size=SIZE, insist_ms=SEND_MS, **args
         )
         report = run.join(SEND_MS)
-        if is_ours:
-            checks.all_was_acknowledged(report, count)
         assert len({sent.seq for sent in report.sent}) == count
+        if self.group.master.provider == OURS:
+            assert {sent.status for sent in report.sent} == {"SEND_OK"}
 
     def consume(self, due: set[int]) -> None:
         """Everything that is due comes whole; what came before may come again."""
