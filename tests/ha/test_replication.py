@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from ha_network import Pair, Replica
+from ha_network import Pair, Replica, message
 
 from txrocketmq.codec.haframes import REPORT, TRANSFER_HEADER
-from txrocketmq.codec.record import encode_batch
+from txrocketmq.codec.record import encode_batch, encode_record
 from txrocketmq.errors import StoreError
 from txrocketmq.model.flags import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from txrocketmq.model.replication import LinkState
@@ -64,9 +64,57 @@ def test_all_kinds_of_records_are_dispatched(pair: Pair) -> None:
     assert slave.store.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 1
 
 
-def batch(count: int):  # type: ignore[no-untyped-def]
-    from ha_network import message
+def test_what_follows_on_in_a_queue_is_derived_as_the_master_did(pair: Pair) -> None:
+    """One piece of log with runs of messages: with the store time of each, and with what comes between them."""
+    master = pair.master()
 
+    def put(body: bytes, key: str, **fields: object) -> None:
+        assert master.put(body, properties={"KEYS": key}, keys=key, **fields).is_ok
+
+    for number in range(3):
+        put(b"early %d" % number, "early")
+    pair.clock.advance(60)
+    middle_ms = int(pair.clock.seconds() * 1000) - 30_000
+    put(b"late", "late")
+    put(b"prepared", "half", sys_flag=TRANSACTION_PREPARED_TYPE)
+    put(b"later", "late")
+    put(b"elsewhere", "late", queue_id=1)
+    master.store.put_batch(batch(5))
+    put(b"last", "late")
+    put(b"first", "another", queue_id=2)
+    put(b"prepared", "another", queue_id=2, sys_flag=TRANSACTION_PREPARED_TYPE)
+    put(b"second", "another", queue_id=2)
+    slave = pair.slave(master)
+    pair.settle()
+    same(master, slave)
+
+    def found(replica: Replica, key: str, begin_ms: int, end_ms: int) -> int:
+        return len(replica.store.query_message("TopicTest", key, 64, begin_ms, end_ms).records)
+
+    for replica in (master, slave):
+        assert found(replica, "early", 0, middle_ms) == 3
+        assert found(replica, "early", middle_ms, 2**62) == 0
+        assert found(replica, "late", 0, middle_ms) == 0
+        assert found(replica, "late", middle_ms, 2**62) == 4
+        assert found(replica, "half", 0, 2**62) == 1
+        assert found(replica, "another", 0, 2**62) == 3
+    assert slave.store.max_offset("TopicTest", 0) == 11
+    assert slave.store.max_offset("TopicTest", 1) == 1
+    assert slave.store.max_offset("TopicTest", 2) == 2
+
+
+def test_a_half_message_before_a_queues_first_one_here_is_none_of_the_queue(pair: Pair) -> None:
+    """The slave's log begins in the middle of the queue, so the half message has the place that it would begin with."""
+    slave = pair.slave()
+    half = message(b"half", sys_flag=TRANSACTION_PREPARED_TYPE)
+    data = encode_record(half, 0, 0, 1_700_000_000_000)
+    data += encode_record(message(b"plain"), 1, len(data), 1_700_000_000_000)
+    assert slave.store.append_raw(0, data)
+    assert slave.store.max_offset("TopicTest", 0) == 2
+    assert slave.store.min_offset("TopicTest", 0) == 1
+
+
+def batch(count: int):  # type: ignore[no-untyped-def]
     return message(encode_batch([(0, b"item %d" % number, b"") for number in range(count)]))
 
 

@@ -328,6 +328,8 @@ class IndexService:
         entries: list[tuple[int, int]] = []
         for uniq_key, keys, tag_hash, offset in messages:
             if offset <= self.end_offset:
+                # Perhaps what a start found of it in the index is not all.
+                self.put_keys(topic, uniq_key, keys, tag_hash, offset, store_timestamp_ms)
                 continue
             self.end_offset = offset
             if uniq_key:

@@ -14,17 +14,21 @@ from struct import Struct
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from txrocketmq.codec.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2
+from txrocketmq.codec.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, RecordHead
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk
+from txrocketmq.model.flags import INNER_BATCH_FLAG
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.consumequeue import ConsumeQueue
 from txrocketmq.store.queuetable import QueueTable
-from txrocketmq.store.reput import NOT_IN_QUEUE, Reput
+from txrocketmq.store.reput import NOT_IN_QUEUE, Dispatch, Reput
 
 # A record's size and magic, and its physical offset.
 _START = Struct(">ii20xq")
 _SIZE = Struct(">i")
+
+#: What is more than one plain message in its queue: batches that are one record, and the two bits of transactions.
+_SPECIAL = INNER_BATCH_FLAG | 0xC
 
 
 class ReplicaLog:
@@ -96,23 +100,21 @@ class ReplicaLog:
         reput = self._reput
         confirmed = reput.confirm_offset
         scan = self._log.scan(reput.offset)
+        run: list[Dispatch] = []
         for position, head in scan:
             if confirmed is not None and position + head.total_size > confirmed:
+                self._dispatch_run(run)
                 reput.offset = position
                 return
-            queue = self._queues.queues.get((head.topic, head.queue_id))
-            if (
-                head.queue_offset == 0
-                and queue is not None
-                and queue.max_index > 0
-                and not (queue.is_batch or head.sys_flag & NOT_IN_QUEUE)
-            ):
-                # The master deleted the topic, and it began anew: nothing of this is said in the log.
-                self._queues.delete_topics(frozenset((head.topic,)))
-            reput.dispatch_head(position, head)
-            queue = self._queues.queues[head.topic, head.queue_id]
-            queue.next_index = queue.max_index
-            self._log.last_store_timestamp_ms = head.store_timestamp
+            if head.queue_offset == 0 or head.sys_flag & _SPECIAL:
+                # These may make another queue of the one that there is.
+                self._dispatch_run(run)
+                self._begin_anew(head)
+            dispatch = reput.dispatch_of(position, head)
+            if run and not _follows(dispatch, run[-1]):
+                self._dispatch_run(run)
+            run.append(dispatch)
+        self._dispatch_run(run)
         reput.offset = self._record_end = scan.offset
         end = self._log.max_offset
         if scan.damage is None or end - scan.offset < _SIZE.size:
@@ -123,6 +125,31 @@ class ReplicaLog:
             self.damage = f"what the master sent is no log: {scan.damage}"
             self.log.critical("{damage}", damage=self.damage)
             raise StoreError(self.damage)
+
+    def _dispatch_run(self, run: list[Dispatch]) -> None:
+        """Derive what belongs to records that follow on one another in one queue, and forget them."""
+        if not run:
+            return
+        if len(run) > 1:
+            self._reput.dispatch_batch(run)
+        else:
+            self._reput.dispatch(*run[0])
+        queue = run[0][0]
+        queue.next_index = queue.max_index
+        self._log.last_store_timestamp_ms = run[0][5]
+        run.clear()
+
+    def _begin_anew(self, head: RecordHead) -> None:
+        """A queue's first message: where there are others already, the master deleted the topic, and it began anew. Nothing of this is
+        said in the log."""
+        queue = self._queues.queues.get((head.topic, head.queue_id))
+        if (
+            head.queue_offset == 0
+            and queue is not None
+            and queue.max_index > 0
+            and not (queue.is_batch or head.sys_flag & NOT_IN_QUEUE)
+        ):
+            self._queues.delete_topics(frozenset((head.topic,)))
 
     def cut(self, offset: int) -> None:
         """The log was cut at a record's end: what comes next begins there."""
@@ -155,6 +182,18 @@ class ReplicaLog:
         start = offset - file.base_offset
         size = min(max_bytes, file.position - start)
         return self._pool.submit(self._disk.read_at, file.path, start, size)
+
+
+def _follows(dispatch: Dispatch, last: Dispatch) -> bool:
+    """Whether a record is the next one of the same queue and store time, and both are plain messages."""
+    return (
+        dispatch[0] is last[0]
+        and dispatch[1] == last[1] + 1
+        and dispatch[5] == last[5]
+        and dispatch[10] is None
+        and last[10] is None
+        and not (dispatch[6] | last[6]) & _SPECIAL
+    )
 
 
 def _check_start(offset: int, data: bytes) -> None:

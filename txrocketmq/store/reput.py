@@ -365,11 +365,11 @@ class Reput:
 
     def dispatch_head(self, physical_offset: int, head: RecordHead) -> None:
         """Derive what belongs to a record that was found in the log (recovery, replicas)."""
-        self.dispatch(*self._dispatch_of(physical_offset, head))
+        self.dispatch(*self.dispatch_of(physical_offset, head))
 
     def hold_head(self, physical_offset: int, head: RecordHead) -> None:
         """The same, once replicas agree on the record; new messages get their places behind it."""
-        dispatch = self._dispatch_of(physical_offset, head)
+        dispatch = self.dispatch_of(physical_offset, head)
         self.dispatch_later(dispatch)
         if head.sys_flag & NOT_IN_QUEUE:
             return
@@ -378,7 +378,8 @@ class Reput:
         for light, offset in (extras.light or ()) if extras is not None else ():
             light.next_index = max(light.next_index, offset + 1)
 
-    def _dispatch_of(self, physical_offset: int, head: RecordHead) -> Dispatch:
+    def dispatch_of(self, physical_offset: int, head: RecordHead) -> Dispatch:
+        """What `dispatch` has to be told of a record that was found in the log."""
         found = parse_properties(head.properties)
         code = 0
         tags = found.get(props.TAGS)
