@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pops import PopConsumer, make_topic
 from small_broker import Peer, SmallBroker, properties, send_header
 from test_retry import BACK, back_header, received
 from transactions import killed
@@ -138,3 +139,24 @@ def test_the_dead_letters_of_a_group_are_found_after_a_kill() -> None:
 def test_a_disk_that_takes_no_table_holds_nobody_up(broker: SmallBroker, peer: Peer) -> None:
     slow_files(broker).stop()
     assert peer.ask(R.UPDATE_AND_CREATE_TOPIC, create_topic_header(TOPIC)).code == 0
+
+
+def test_popped_messages_wait_for_the_topic_in_which_they_come_again() -> None:
+    broker = SmallBroker()
+    consumer = PopConsumer(broker)
+    make_topic(broker)
+    consumer.peer.send(body=b"again")
+    assert len(consumer.pop(invisible_time=1_000).messages) == 1
+    pool = slow_files(broker)
+    retry = "%RETRY%G_TopicA"
+    for _ in range(80):
+        broker.clock.advance(0.1)
+        if pool.pending and has_topic(broker, retry):
+            break
+    assert has_topic(broker, retry)
+    assert not consumer.peer.pull(retry, 0, 0).messages
+    while pool.pending:
+        pool.run()
+    broker.clock.advance(0.1)
+    assert [m.body for m in consumer.peer.pull(retry, 0, 0).messages] == [b"again"]
+    assert has_topic(killed(broker), retry)

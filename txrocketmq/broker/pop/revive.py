@@ -344,6 +344,7 @@ class ReviveQueue:
                 topic=point.topic,
             )
             return True
+        await self._make_retry_topic(point)
         for offset in tuple(point.missing):
             try:
                 message = await self._find(point, offset)
@@ -364,6 +365,16 @@ class ReviveQueue:
             point.missing.remove(offset)
             parts.in_flight.done((point.topic, point.group, point.queue_id), point.pop_time_ms)
         return True
+
+    async def _make_retry_topic(self, point: Point) -> None:
+        """See that there is the topic to which a check point's messages go, and that a crash does not forget it: they would be done, and gone."""
+        parts = self._parts
+        topic = retry_topic_of(point.topic, point.group, parts.config.enable_retry_topic_v2)
+        if parts.bridge.is_local and parts.topics.get(topic) is None:
+            parts.topics.create_for_group(topic, RETRY_QUEUES, PERM_READ_WRITE, False, 0)
+            if parts.offsets.query(point.group, topic, 0) < 0:
+                parts.offsets.commit(point.group, topic, 0, 0, SYSTEM)
+            await value_of(parts.topics.file.kept(None))
 
     def _note_done(self, point: Point, offsets: list[int]) -> None:
         """Write down that these come again, since check points before this one may wait for long. A slave cannot."""
@@ -418,10 +429,6 @@ class ReviveQueue:
         found[ORIGIN_GROUP] = point.group
         record = copy_of(message, topic, 0, found, reconsume_times=message.reconsume_times + 1)
         record = msgspec.structs.replace(record, born_host=parts.host, store_host=parts.host)
-        if parts.bridge.is_local and parts.topics.get(topic) is None:
-            parts.topics.create_for_group(topic, RETRY_QUEUES, PERM_READ_WRITE, False, 0)
-            if parts.offsets.query(point.group, topic, 0) < 0:
-                parts.offsets.commit(point.group, topic, 0, 0, SYSTEM)
         normal = normal_topic_of(point.topic, point.group)
         put: PutMessageResult = await value_of(
             parts.bridge.put_to_specific_queue(record, beside=normal)
