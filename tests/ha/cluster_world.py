@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -131,12 +132,27 @@ class SeededNetwork(Network):
             self.random.choice(up).cut(ConnectionLost())
 
 
+class MachineDisk(SimulatedDisk):
+    """A disk with which its machine's process dies: whatever code of it still runs, nobody hears of it.
+
+    :ivar when_ended: called at the end.
+    """
+
+    when_ended: Callable[[], object] | None = None
+
+    def end(self, kind: str) -> None:
+        super().end(kind)
+        if self.when_ended is not None:
+            self.when_ended()
+
+
 class Machine:
     """A broker's machine: its disk, and the process while there is one.
 
     :param settings: further settings of the broker, by their attribute's name.
     :ivar broker_id: 0 for the master.
     :ivar faults: what came to it, and what is to go wrong with it.
+    :ivar is_buried: its end was noted; it may be dead before.
     """
 
     def __init__(
@@ -158,6 +174,7 @@ class Machine:
         self.node: Node | None = None
         self.broker: Any = None
         self._last_end = 0
+        self.is_buried = False
 
     @property
     def is_up(self) -> bool:
@@ -170,6 +187,8 @@ class Machine:
     def start(self) -> None:
         network = self._network
         node = self.node = network.node(self.host)
+        if isinstance(self.disk, MachineDisk):
+            self.disk.when_ended = node.kill
         self.broker = MemoryBroker(
             node,
             RemotingClient(node, endpoint=network.endpoint, random=lambda: 0.5),
@@ -192,15 +211,18 @@ class Machine:
             watched: Any = FaultyDispatcher(dispatcher, self.faults, self.host)
             node.listenTCP(port, self.broker.factory(watched))
         node.listenTCP(HA_PORT, self.broker.core.replication.ha.factory)
+        self.is_buried = False
         self.broker.start()
 
     def end(self, how: str = "kill") -> None:
         """The process is gone, with ``power`` what the machine had not on its device as well."""
         self._last_end = self.known_end
+        self.is_buried = True
         if self.node is not None:
             self.node.kill()
         if isinstance(self.disk, SimulatedDisk):
-            self.disk.end(how)
+            if self.disk.ended is None:
+                self.disk.end(how)
             self.disk.restart()
         else:
             self.disk.locked.clear()
@@ -209,14 +231,25 @@ class Machine:
         """All bytes of the log, while the broker is up."""
         log = self.broker.store.commit_log
         data, offset = b"", log.min_offset
-        while piece := log.read(offset + len(data), 1 << 20):
-            data += piece
+        with self._looked_at():
+            while piece := log.read(offset + len(data), 1 << 20):
+                data += piece
         return data
+
+    @contextmanager
+    def _looked_at(self) -> Iterator[None]:
+        """What the test reads is no operation of the broker's."""
+        if not isinstance(self.disk, SimulatedDisk):
+            yield
+            return
+        fuse, self.disk._fuse = self.disk._fuse, -1
+        yield
+        self.disk._fuse = fuse
 
     @property
     def known_end(self) -> int:
         """Where the log ends, of a broker that is down where it ended."""
-        return self.log_end if self.is_up else self._last_end
+        return self._last_end if self.broker is None or self.is_buried else self.log_end
 
     @property
     def log_start(self) -> int:
@@ -230,10 +263,11 @@ class Machine:
         """Of all messages of the log that are the test's."""
         log = self.broker.store.commit_log
         found = set()
-        for offset, head in log.scan(self.log_start):
-            (record,) = decode_records(log.read(offset, head.total_size))
-            if record.topic == TOPIC:
-                found.add(record.body)
+        with self._looked_at():
+            for offset, head in log.scan(self.log_start):
+                (record,) = decode_records(log.read(offset, head.total_size))
+                if record.topic == TOPIC:
+                    found.add(record.body)
         return found
 
 
@@ -365,8 +399,8 @@ class World(Servers):
         self.until(self.is_in_sync, 60)
         self.wait(self.start_consumer(CONSUMERS, self.consumed).start())
 
-    def new_disk(self) -> SimulatedDisk:
-        return SimulatedDisk(Random(self.random.random()))
+    def new_disk(self) -> MachineDisk:
+        return MachineDisk(Random(self.random.random()))
 
     @property
     def master(self) -> Machine:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from cluster_world import (
@@ -21,6 +22,8 @@ from cluster_world import (
     Machine,
     World,
 )
+
+from txrocketmq.testing.simdisk import SimulatedCrash
 
 FIRST, COUNT = map(int, os.environ.get("HA_SEEDS", "0+16").split("+"))
 """`HA_SEEDS=4711+1000` runs a thousand schedules from 4711 on, `HA_SEEDS=4711+1` that one again."""
@@ -45,6 +48,7 @@ class Schedule:
         self.promoted = 0
         self.refused = 0
         self.furthest: Counter[int] = Counter()
+        self.ended: Counter[str] = Counter()
 
     @property
     def loses_master(self) -> bool:
@@ -72,25 +76,49 @@ class Schedule:
             self.start_name_servers()
         elif act < 0.83:
             random.choice(world.machines).disk.write_back()
-        world.run(random.choice((0.0, 0.001, 0.02, 0.5, 3.0)))
+        self.bury()
+        self.run(random.choice((0.0, 0.001, 0.02, 0.5, 3.0)))
         self.check()
+
+    def run(self, seconds: float) -> None:
+        """Let time go by; whoever dies in the middle of something does no more."""
+        network = self.world.network
+        end_s = network.clock.seconds() + seconds
+        going = True
+        while going and (left_s := end_s - network.clock.seconds()) >= 0:
+            with suppress(SimulatedCrash):
+                going = network.step(left_s)
+            self.bury()
+
+    def bury(self) -> None:
+        """Those whose disk has ended are gone."""
+        for machine in self.world.machines:
+            if not machine.is_buried and machine.disk.ended is not None:
+                self.has_ended(machine, machine.disk.ended)
 
     # ------------------------------------------------------------------ failures
 
     def end_a_broker(self) -> None:
+        """At once, or in the middle of something, at one of the next operations of its disk."""
         machine = self.random.choice(self.world.machines)
         if not machine.is_up or machine in self.strays:
             return
-        if machine is self.weak and self.random.random() < 0.5:
-            machine.end("power")
-            if machine is self.world.master:
-                self.promote()
+        how = "power" if machine is self.weak and self.random.random() < 0.5 else "kill"
+        if self.random.random() < 0.5:
+            machine.disk.arm(self.random.randrange(1, 60), how)
         else:
-            machine.end("kill")
+            self.has_ended(machine, how)
+
+    def has_ended(self, machine: Machine, how: str) -> None:
+        machine.end(how)
+        self.ended[how] += 1
+        if how == "power" and machine is self.world.master:
+            self.promote()
 
     def start_brokers(self) -> None:
         for machine in self.world.machines:
             if not machine.is_up and machine not in self.strays:
+                machine.disk.disarm()
                 machine.start()
 
     def start_name_servers(self) -> None:
@@ -107,6 +135,7 @@ class Schedule:
         for slave in slaves:
             if not slave.is_up:
                 slave.start()
+            slave.disk.disarm()
         best = max(slaves, key=lambda slave: slave.log_end)
         best.end("kill")
         old.broker_id, best.broker_id = best.broker_id, 0
@@ -162,6 +191,8 @@ class Schedule:
         world = self.world
         world.network.heal()
         world.network.is_calm = True
+        for machine in world.machines:
+            machine.disk.disarm()
         self.start_name_servers()
         self.start_brokers()
         if not world.master.is_up:
