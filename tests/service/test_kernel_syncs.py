@@ -117,15 +117,40 @@ def test_a_failed_sync_fails_with_its_error(
     assert found[0].value.errno == errno.EIO
 
 
+def test_when_nothing_can_be_learned_any_more_it_is_closed(
+    syncs: KernelSyncs, reactor: Readers, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = syncs._call
+    job = syncs.sync(file, 1)
+    assert job is not None
+    found: list[Any] = []
+    job.addErrback(found.append)
+    monkeypatch.setattr(
+        syncs,
+        "_call",
+        lambda number, *args: -1 if number is syncs._get_events else call(number, *args),
+    )
+    while not found:
+        reactor.run()
+    assert found[0].value.errno == errno.ECANCELED
+    assert not syncs.is_open
+    assert reactor.readers == []
+
+
 def test_closed_ones_take_nothing(reactor: Readers, file: int) -> None:
     syncs = KernelSyncs(reactor)
     assert syncs.sync(file, 1) is None
     syncs.open()
-    assert syncs.sync(file, 1) is not None
+    job = syncs.sync(file, 1)
+    assert job is not None
+    found: list[Any] = []
+    job.addErrback(found.append)
     syncs.close()
     syncs.close()
     assert syncs.sync(file, 2) is None
     assert not syncs.is_open
+    # Nobody may take it for done.
+    assert [failure.value.errno for failure in found] == [errno.ECANCELED]
 
 
 def test_unknown_machines_have_none(reactor: Readers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ numbers. Where the system does not have them, or does not allow them, `KernelSyn
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import sys
@@ -122,14 +123,16 @@ class KernelSyncs:
         return done
 
     def close(self) -> None:
-        """No more syncs; those under way are over when this returns, and nobody is told of them."""
+        """No more syncs. Those under way are over when this returns; how they went is not known, so they fail."""
         if self.is_open:
             self.is_open = False
             self._reactor.removeReader(self)
             self._call(self._destroy, self._context)
             os.close(self._told)
             self._told = -1
-            self._waiting.clear()
+            waiting, self._waiting = self._waiting, {}
+            for job in waiting.values():
+                job.errback(OSError(errno.ECANCELED, os.strerror(errno.ECANCELED)))
 
     # ------------------------------------------------------------------ for the reactor
 
@@ -151,8 +154,13 @@ class KernelSyncs:
             os.eventfd_read(self._told)
         except BlockingIOError:
             return
-        count = self._call(self._get_events, self._context, _NONE, _MOST, self._events, None)
-        ended = [(event.data, event.result) for event in self._events[: max(count, 0)]]
+        events = self._events
+        count = self._call(self._get_events, self._context, _NONE, _MOST, events, None)
+        if count < 0:
+            # It does not wait, so this is no interruption: nothing more can be learned of those under way.
+            self.close()
+            return
+        ended = [(event.data, event.result) for event in events[:count]]
         for end, result in ended:
             waiting = self._waiting.pop(end)
             if result < 0:
