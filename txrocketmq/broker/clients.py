@@ -68,6 +68,8 @@ class ConsumerGroup:
         self.subscriptions: dict[str, SubscriptionData] = {}
         #: What the members do not agree on, in words; None when they subscribe alike.
         self.difference: str | None = None
+        #: Client ids that two clients have at a time, with where they are.
+        self.doubled: dict[str, str] = {}
 
     @property
     def is_broadcasting(self) -> bool:
@@ -82,6 +84,20 @@ class ConsumerGroup:
         """The member with a client id; of several links, the one that was heard of last."""
         found = [member for member in self.members.values() if member.client_id == client_id]
         return max(found, key=lambda member: member.last_seen_ms, default=None)
+
+    @property
+    def may_be_doubled(self) -> bool:
+        """Whether two links have one client id: those of a client that reconnected, or of two clients that were given the same id."""
+        return len({member.client_id for member in self.members.values()}) < len(self.members)
+
+    def newer_twin(self, member: Member) -> Member | None:
+        """A later member with the same client id."""
+        for other in reversed(self.members.values()):
+            if other is member:
+                return None
+            if other.client_id == member.client_id and other.connection.is_open:
+                return other
+        return None
 
     def compare(self) -> bool:
         """Work out anew what the members do not agree on; whether that is something else than before."""
@@ -173,6 +189,7 @@ class Consumers:
         if known is not None and known.client_id == member.client_id:
             known.last_seen_ms = member.last_seen_ms
             member = known
+            self._look_for_twin(group, known)
         else:
             group.members[member.connection] = member
             self._by_connection.setdefault(member.connection, set()).add(group_name)
@@ -230,6 +247,12 @@ class Consumers:
         names.discard(group.name)
         if not names:
             del self._by_connection[connection]
+        if group.doubled.pop(member.client_id, None) is not None:
+            self._log.info(
+                "one of the clients of consumer group {group} with the id {client} is gone",
+                group=group.name,
+                client=member.client_id,
+            )
         if not group.members:
             del self._groups[group.name]
             if self._seen is not None:
@@ -240,6 +263,21 @@ class Consumers:
             client=member.client_id,
             address=connection.remote_text,
             group=group.name,
+        )
+
+    def _look_for_twin(self, group: ConsumerGroup, member: Member) -> None:
+        """A client that reconnected says nothing over its older link any more; so this one's id has two clients. It is said once."""
+        twin = group.newer_twin(member)
+        if twin is None or member.client_id in group.doubled:
+            return
+        where = f"{member.connection.remote_text} and {twin.connection.remote_text}"
+        group.doubled[member.client_id] = where
+        self._log.warn(
+            "two clients of consumer group {group}, at {where}, have the same id {client}: both consume the same queues; give "
+            "them different instance names",
+            group=group.name,
+            where=where,
+            client=member.client_id,
         )
 
     def _compare(self, group: ConsumerGroup) -> None:
@@ -259,12 +297,22 @@ class Consumers:
             )
 
     def differing(self) -> dict[str, str]:
-        """The groups whose members subscribe differently, each with what they do not agree on."""
-        return {
-            group.name: group.difference
-            for group in self._groups.values()
-            if group.difference is not None
-        }
+        """The groups whose members subscribe differently, or have the same id, each with what it is."""
+        found: dict[str, str] = {}
+        for group in self._groups.values():
+            words = [] if group.difference is None else [group.difference]
+            words += [
+                f"clients at {where} have the same id {client}"
+                for client, where in group.doubled.items()
+            ]
+            if words:
+                found[group.name] = "; ".join(words)
+        return found
+
+    def may_be_doubled(self, name: str) -> bool:
+        """Whether two clients of a group may have the same id, and so consume the same messages."""
+        group = self._groups.get(name)
+        return group is not None and group.may_be_doubled
 
     def groups_of(self, topic: str) -> list[str]:
         """The groups with live members that subscribe to a topic."""

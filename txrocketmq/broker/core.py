@@ -261,7 +261,14 @@ class BrokerCore:
         self.offset = OffsetProcessor(config, store, topics, groups, self.offsets)
         self._handlers: dict[str, object] = {
             "send": self.send,
-            "retry": RetryProcessor(config, store, self.intake, self.retry_rules, self.stats),
+            "retry": RetryProcessor(
+                config,
+                store,
+                self.intake,
+                self.retry_rules,
+                self.stats,
+                self.consumers.may_be_doubled,
+            ),
             "delay": self.delays,
             "transaction": self.transactions.processor,
             "pull": self.pull,

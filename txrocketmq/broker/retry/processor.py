@@ -6,6 +6,7 @@ more try is put to the group's retry topic through a delay level, or to its dead
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import randrange
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from txrocketmq.broker.intake import Intake
     from txrocketmq.broker.stats import BrokerStats
 
+MAX_GIVEN_BACK = 10_000
+"""Messages remembered that clients with one id gave back."""
+
 FIRST_DELAY_LEVEL = 3
 """The delay level of the first retry; each further one waits a level longer."""
 
@@ -39,7 +43,11 @@ SendBack = Request[ConsumerSendMsgBackRequestHeader]
 
 
 class RetryProcessor:
-    """Takes messages back."""
+    """Takes messages back.
+
+    :param is_doubled: whether two clients of a group may have the same id. Both consume each message of their queues then, and give each failed
+        one back; one copy is made of it, else each try would double their number.
+    """
 
     _log = Logger()
 
@@ -50,12 +58,15 @@ class RetryProcessor:
         intake: Intake,
         rules: RetryRules,
         stats: BrokerStats,
+        is_doubled: Callable[[str], bool] = lambda group: False,
     ) -> None:
         self._config = config
         self._store = store
         self._intake = intake
         self._rules = rules
         self._stats = stats
+        self._is_doubled = is_doubled
+        self._given_back: dict[tuple[str, int], None] = {}
 
     def send_back(self, request: SendBack) -> Reply | Deferred[Reply]:
         """CONSUMER_SEND_MSG_BACK: try a message again later, or give it up.
@@ -83,8 +94,11 @@ class RetryProcessor:
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{topic.topic_name}] sending message is forbidden",
             )
+        if self._was_given_back(header.group, header.offset):
+            return Reply()
         message = self._store.look_message(header.offset)
         if message is None:
+            self._given_back.pop((header.group, header.offset), None)
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
             )
@@ -94,6 +108,17 @@ class RetryProcessor:
             later = outcome.addCallback(self._answer, request, message, placed, is_dead)
             return self._rules.kept(later)
         return self._rules.kept(self._answer(outcome, request, message, placed, is_dead))
+
+    def _was_given_back(self, group: str, offset: int) -> bool:
+        """Whether a copy of the message is there from another client with the same id; remembers it else."""
+        if not self._is_doubled(group):
+            return False
+        if (group, offset) in self._given_back:
+            return True
+        self._given_back[group, offset] = None
+        if len(self._given_back) > MAX_GIVEN_BACK:
+            del self._given_back[next(iter(self._given_back))]
+        return False
 
     def _tried_again(
         self,
@@ -134,6 +159,7 @@ class RetryProcessor:
     ) -> Reply:
         header = request.header
         if result.status is not PutMessageStatus.PUT_OK:
+            self._given_back.pop((header.group, header.offset), None)
             return Reply(ResponseCode.SYSTEM_ERROR.value, remark=result.status.name)
         back_topic = message.properties.get(props.RETRY_TOPIC, message.topic)
         if placed.topic == SCHEDULE_TOPIC:
