@@ -1,4 +1,5 @@
-"""Every seam of the servers in one place: who may ask whom for what. The client's are in `txrocketmq.client.interfaces`.
+"""Every seam of the servers in one place: who may ask whom for what. The client's are in `txrocketmq.client.interfaces`,
+those of plug-ins for a broker in `txrocketmq.broker.interfaces`.
 
 Each interface has a real provider and an in-memory one, and one test suite runs on both. Checks that a provider keeps its
 interface happen when parts are assembled, never per message.

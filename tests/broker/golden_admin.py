@@ -565,6 +565,7 @@ PREPARE: dict[RequestCode, Callable[[Stage], None]] = {
     RequestCode.QUERY_CORRECTION_OFFSET: _corrections,
     RequestCode.GET_BROKER_CONFIG: _no_state,
     RequestCode.UPDATE_BROKER_CONFIG: _no_state,
+    RequestCode.SET_COMMITLOG_READ_MODE: _no_state,
     RequestCode.QUERY_CONSUME_QUEUE: _queue_entries,
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: _no_state,
     RequestCode.DELETE_EXPIRED_COMMITLOG: _no_state,

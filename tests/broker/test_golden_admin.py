@@ -36,6 +36,7 @@ ONLY_4_X = {
 }
 #: Static topics, levels of delay, and tables of the official class that no reader takes from there.
 NOT_SAID = {
+    "brokerPlugins",
     "topicQueueMappingDetailMap",
     "scheduleMessageOffset",
     "groupTopicMap",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txrocketmq.broker.feature import Feature
+from txrocketmq.broker.plugins.service import Plugins, chosen_plugins
 from txrocketmq.broker.pop.service import PopService
 from txrocketmq.broker.reply.processor import ReplyService
 from txrocketmq.broker.slow_reads.service import SlowReads
@@ -29,4 +30,5 @@ def make_features(core: BrokerCore, files: IConfigFiles) -> tuple[Feature, ...]:
         StaticTopicService(core),
         SlowReads(core),
         StrictLocks(core),
+        Plugins(core, chosen_plugins(core.config.broker_plugins)),
     )

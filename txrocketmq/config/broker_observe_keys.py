@@ -65,3 +65,6 @@ class BrokerObserveKeys:
     global_cold_read_threshold: int = int64(
         104_857_600, "Cold bytes that all groups may read in a period."
     )
+    broker_plugins: str = text(
+        "", "Plug-ins of others by name, `;` between them; official brokers do not know this key."
+    )

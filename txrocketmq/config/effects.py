@@ -44,7 +44,7 @@ AT_START = frozenset(
         *("enableCompaction", "compactionMappedFileSize", "compactionCqMappedFileSize"),
         *("compactionThreadNum", "maxOffsetMapSize"),
         *("enabledAppendPropCRC", "forceVerifyPropCRC", "enableLmqStats"),
-        *("enableDetailStat", "usePIDColdCtrStrategy", "dataReadAheadEnable"),
+        *("enableDetailStat", "brokerPlugins", "usePIDColdCtrStrategy", "dataReadAheadEnable"),
         *("enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt", "bitMapLengthConsumeQueueExt"),
         *("expectConsumerNumUseFilter", "maxErrorRateOfBloomFilter"),
         *("kvConfigPath", "configStorePath", "brokerConfigPath"),

@@ -84,18 +84,27 @@ class MemoryMapping:
         self.buffer.release()
 
 
-class _MemoryLock:
-    def __init__(self, disk: MemoryDisk, path: str) -> None:
-        self._disk = disk
+class PathLock:
+    """A lock on a path of a disk in memory; ``locked`` are those that are held."""
+
+    def __init__(self, locked: set[str], path: str) -> None:
+        self._locked = locked
         self._path = path
 
     def release(self) -> None:
         """Give the lock back."""
-        self._disk.locked.discard(self._path)
+        self._locked.discard(self._path)
+
+
+class NoReadAhead:
+    """A part of disks in memory."""
+
+    def set_read_ahead(self, directory: str, is_on: bool) -> None:
+        """See `IDisk`; nothing is ever read ahead here."""
 
 
 @implementer(IDisk)
-class MemoryDisk:
+class MemoryDisk(NoReadAhead):
     """Files in memory.
 
     :ivar capacity_bytes: beyond it ENOSPC; may be changed at any time.
@@ -291,24 +300,21 @@ class MemoryDisk:
         file.data = bytearray(bytes(file.data[:size]).ljust(size, b"\0"))
         file.blocks = {block for block in file.blocks if block * BLOCK_BYTES < size}
 
-    def lock(self, path: str) -> _MemoryLock:
+    def lock(self, path: str) -> PathLock:
         """See `IDisk`."""
         if path in self.locked:
             raise StoreLockedError(f"{path} is locked")
         self.create(path, 0)
         self._files[path].data[:] = b"lock"
         self.locked.add(path)
-        return _MemoryLock(self, path)
+        return PathLock(self.locked, path)
 
-    def lock_directory(self, path: str) -> _MemoryLock:
+    def lock_directory(self, path: str) -> PathLock:
         """See `IDisk`."""
         if path in self.locked:
             raise StoreLockedError(f"{path} is locked")
         self.locked.add(path)
-        return _MemoryLock(self, path)
-
-    def set_read_ahead(self, directory: str, is_on: bool) -> None:
-        """See `IDisk`; nothing is ever read ahead here."""
+        return PathLock(self.locked, path)
 
     def usage(self, path: str) -> tuple[int, int]:
         """See `IDisk`."""

@@ -26,6 +26,7 @@ from zope.interface import implementer
 
 from txrocketmq.errors import StoreError, StoreLockedError
 from txrocketmq.interfaces import IDisk, IMapping
+from txrocketmq.testing.disk import NoReadAhead, PathLock
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
@@ -184,18 +185,8 @@ class SimulatedMapping:
         self.buffer.release()
 
 
-class _SimulatedLock:
-    def __init__(self, disk: SimulatedDisk, path: str) -> None:
-        self._disk = disk
-        self._path = path
-
-    def release(self) -> None:
-        """Give the lock back."""
-        self._disk.locked.discard(self._path)
-
-
 @implementer(IDisk)
-class SimulatedDisk:
+class SimulatedDisk(NoReadAhead):
     """Files in memory that are lost and damaged as a real disk's are.
 
     :param rng: decides everything that is left to chance.
@@ -570,7 +561,7 @@ class SimulatedDisk:
         file.lengths.append(size)
         file.blocks = {number for number in file.blocks if number * PAGE_BYTES < size}
 
-    def lock(self, path: str) -> _SimulatedLock:
+    def lock(self, path: str) -> PathLock:
         """See `IDisk`."""
         if path not in self.locked:
             self.makedirs(os.path.dirname(path))
@@ -578,15 +569,12 @@ class SimulatedDisk:
             self._write(self._file(path), 0, b"lock")
         return self.lock_directory(path)
 
-    def lock_directory(self, path: str) -> _SimulatedLock:
+    def lock_directory(self, path: str) -> PathLock:
         """See `IDisk`."""
         if path in self.locked:
             raise StoreLockedError(f"{path} is locked")
         self.locked.add(path)
-        return _SimulatedLock(self, path)
-
-    def set_read_ahead(self, directory: str, is_on: bool) -> None:
-        """See `IDisk`; nothing is ever read ahead here."""
+        return PathLock(self.locked, path)
 
     def usage(self, path: str) -> tuple[int, int]:
         """See `IDisk`."""

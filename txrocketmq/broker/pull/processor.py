@@ -81,6 +81,7 @@ def _unknown() -> bool | None:
 class PullProcessor:
     """Answers pulls.
 
+    :ivar on_found: is told of each pull that is answered with messages.
     :ivar watch: sees reads that are cold or far behind; None: nobody does.
     :ivar master_is_there: of a slave: whether the group has a master; None where that is not looked at (no acting-master mode).
     :ivar held: the pulls that wait; its `HeldPulls.message_arrived` listens to the store.
@@ -110,6 +111,7 @@ class PullProcessor:
         self._groups = groups
         self._offsets = offsets
         self.watch: ReadWatch | None = None
+        self.on_found: Callable[[PullMessageRequestHeader, GetMessageResult], object] | None = None
         self.master_is_there: Callable[[], bool | None] = _unknown
         self._subscriptions = Subscriptions(config, consumers, groups, filters)
         self.held = HeldPulls(
@@ -363,6 +365,8 @@ class PullProcessor:
         counter.calls += 1
         counter.size_bytes += found.size_bytes
         now_ms = int(self._clock.seconds() * 1000)
+        if self.on_found is not None:
+            self.on_found(header, found)
         by_queue = self._stats.by_queue
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
         by_queue.get_took(topic, group, queue_id, 0 if begun_ms is None else now_ms - begun_ms)
