@@ -406,6 +406,41 @@ class ConsumerService(Service):
         )
 
 
+class ActiveConsumer(ConsumerService):
+    """A consumer that hands out messages when it is asked; see `ConsumerService` for the parameters."""
+
+    consume_type = ConsumeType.CONSUME_ACTIVELY
+
+    def __init__(
+        self,
+        reactor: Any,
+        group: str,
+        client: ClientConfig | None = None,
+        settings: PullConfig | None = None,
+        *,
+        namesrv_addr: str = "",
+        instance: ClientInstance | None = None,
+        hooks: Sequence[RequestHook] = (),
+        pool: IBlockingPool | None = None,
+        disk: IDisk | None = None,
+    ) -> None:
+        self.settings = attrs.evolve(settings or PullConfig())
+        super().__init__(
+            reactor, group, client, self.settings, namesrv_addr, instance, hooks, pool, disk
+        )
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make what the role keeps for itself."""
+
+    def _wire(self, queue: MessageQueue) -> MessageQueue:
+        return MessageQueue(
+            topic=self.config.with_namespace(queue.topic),
+            broker_name=queue.broker_name,
+            queue_id=queue.queue_id,
+        )
+
+
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)

@@ -18,29 +18,24 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import attrs
 from twisted.internet.defer import Deferred, DeferredList, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from txrocketmq.client.config import ClientConfig
-from txrocketmq.client.consumer.base import ConsumerService
-from txrocketmq.client.consumer.config import MessageSelector, PullConfig, subscription_of
+from txrocketmq.client.consumer.base import ActiveConsumer
+from txrocketmq.client.consumer.config import MessageSelector, subscription_of
 from txrocketmq.client.consumer.dividing import divide
 from txrocketmq.client.consumer.fetcher import Fetcher
 from txrocketmq.client.consumer.start import start_offset
 from txrocketmq.client.hooks import ConsumeContext, call_hooks
-from txrocketmq.client.instance import ClientInstance
 from txrocketmq.client.periodic import Periodic
 from txrocketmq.client.results import PullResult
 from txrocketmq.codec.bodies.clients import ConsumerRunningInfo
 from txrocketmq.codec.headers import PullMessageRequestHeader
 from txrocketmq.errors import MQClientError, RocketMQError
-from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.model.flags import pull_sys_flag
-from txrocketmq.model.heartbeat import ConsumeType, SubscriptionData
+from txrocketmq.model.heartbeat import SubscriptionData
 from txrocketmq.model.message import MessageExt, MessageQueue
-from txrocketmq.remoting.dispatch import RequestHook
 
 log = Logger()
 
@@ -48,31 +43,13 @@ TopicListener = Callable[[str, Sequence[MessageQueue]], object]
 """Told a topic and its queues when they change (official ``TopicMessageQueueChangeListener``)."""
 
 
-class LitePullConsumer(ConsumerService):
+class LitePullConsumer(ActiveConsumer):
     """Hands out messages when it is asked; see the module.
 
     See `ConsumerService` for the parameters. Queues that are given to its methods may have their topic with or without name space.
     """
 
-    consume_type = ConsumeType.CONSUME_ACTIVELY
-
-    def __init__(
-        self,
-        reactor: Any,
-        group: str,
-        client: ClientConfig | None = None,
-        settings: PullConfig | None = None,
-        *,
-        namesrv_addr: str = "",
-        instance: ClientInstance | None = None,
-        hooks: Sequence[RequestHook] = (),
-        pool: IBlockingPool | None = None,
-        disk: IDisk | None = None,
-    ) -> None:
-        self.settings = attrs.evolve(settings or PullConfig())
-        super().__init__(
-            reactor, group, client, self.settings, namesrv_addr, instance, hooks, pool, disk
-        )
+    def _prepare(self) -> None:
         self._mode = ""
         self._assigned: list[MessageQueue] = []
         self._assigned_subscriptions: dict[str, SubscriptionData] = {}
@@ -159,13 +136,6 @@ class LitePullConsumer(ConsumerService):
     def on_queues_changed(self, topic: str, listener: TopicListener) -> None:
         """Have a function told when a topic gets other queues (official ``registerTopicMessageQueueChangeListener``)."""
         self._listeners[self.config.with_namespace(topic)] = listener
-
-    def _wire(self, queue: MessageQueue) -> MessageQueue:
-        return MessageQueue(
-            topic=self.config.with_namespace(queue.topic),
-            broker_name=queue.broker_name,
-            queue_id=queue.queue_id,
-        )
 
     def _set_queues(self, queues: Iterable[MessageQueue]) -> None:
         wanted = set(queues)

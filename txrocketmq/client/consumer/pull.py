@@ -5,73 +5,40 @@ Stands for ``DefaultMQPullConsumer``. New programs are better served by `LitePul
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-import attrs
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from txrocketmq.client.config import ClientConfig
-from txrocketmq.client.consumer.base import ConsumerService
+from txrocketmq.client.consumer.base import ActiveConsumer
 from txrocketmq.client.consumer.config import (
     MessageSelector,
-    PullConfig,
     QueueListener,
     subscription_of,
 )
 from txrocketmq.client.consumer.dividing import divide
 from txrocketmq.client.consumer.incoming import prepare, rename_for_application
-from txrocketmq.client.instance import ClientInstance
 from txrocketmq.client.results import PullResult, PullStatus
 from txrocketmq.codec.headers import PullMessageRequestHeader
 from txrocketmq.errors import MQClientError, RemotingError, RocketMQError
-from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.model.flags import pull_sys_flag
-from txrocketmq.model.heartbeat import ConsumeType
 from txrocketmq.model.message import MessageExt, MessageQueue
 from txrocketmq.model.names import MASTER_ID
-from txrocketmq.remoting.dispatch import RequestHook
 
 log = Logger()
 
 
-class PullConsumer(ConsumerService):
+class PullConsumer(ActiveConsumer):
     """Pulls when it is told to.
 
     See `ConsumerService` for the parameters. Queues may have their topic with or without name space.
     """
 
-    consume_type = ConsumeType.CONSUME_ACTIVELY
-
-    def __init__(
-        self,
-        reactor: Any,
-        group: str,
-        client: ClientConfig | None = None,
-        settings: PullConfig | None = None,
-        *,
-        namesrv_addr: str = "",
-        instance: ClientInstance | None = None,
-        hooks: Sequence[RequestHook] = (),
-        pool: IBlockingPool | None = None,
-        disk: IDisk | None = None,
-    ) -> None:
-        self.settings = attrs.evolve(settings or PullConfig())
-        super().__init__(
-            reactor, group, client, self.settings, namesrv_addr, instance, hooks, pool, disk
-        )
+    def _prepare(self) -> None:
         self._listeners: dict[str, QueueListener] = {}
         self._mine: dict[str, list[MessageQueue]] = {}
         self._members: dict[MessageQueue, int] = {}
         self._touched: dict[MessageQueue, None] = {}
-
-    def _wire(self, queue: MessageQueue) -> MessageQueue:
-        return MessageQueue(
-            topic=self.config.with_namespace(queue.topic),
-            broker_name=queue.broker_name,
-            queue_id=queue.queue_id,
-        )
 
     def _check(self) -> None:
         if not self.is_running:
