@@ -307,7 +307,8 @@ class Admin:
 
     def read_topics(self, topics: Collection[str]) -> dict[str, list[Row]]:
         """Every message of some topics, pulled queue by queue from the first offset to the last."""
-        found = self._ask("read_topics", topics=list(topics), timeout_ms=PATIENCE_MS)
+        # Tens of thousands of messages, 32 at a time, beside other work.
+        found = self._ask("read_topics", topics=list(topics), timeout_ms=5 * PATIENCE_MS)
         return {topic: [Row(*row) for row in rows] for topic, rows in found.items()}
 
     def read_queue(
