@@ -255,6 +255,26 @@ def test_a_timed_message_is_timed_no_more_elsewhere(world: World) -> None:
     assert "REAL_TOPIC" not in messages(other, TOPIC)[0].properties
 
 
+def test_how_far_the_master_is_is_known_to_its_slave_within_three_seconds(world: World) -> None:
+    peer = ready(world)
+    master, slave = world.brokers[MASTER], world.brokers[SLAVE]
+    send_delayed(peer, b"late", level=1)
+    send_timed(world, peer, b"timed", 1)
+    world.until(lambda: bodies(master, TOPIC) == [b"late", b"timed"])
+    world.settle(3.2)
+    assert slave.core.delays.offsets.get(1) == 1
+    before = master.core.offsets.query("G", TOPIC, 0)
+    # All tables are asked for every ten seconds, also when the small ones are due at the same time.
+    for offset in (1, 2):
+        master.core.offsets.commit("G", TOPIC, 0, offset, "")
+        world.settle(10.2)
+        assert slave.core.offsets.query("G", TOPIC, 0) == offset > before
+    lose_master(world)
+    world.settle(3)
+    # Both were delivered: nothing comes again.
+    assert bodies(world.brokers[OTHER], TOPIC) == []
+
+
 # ----------------------------------------------------------------- transactions
 
 

@@ -471,6 +471,7 @@ def come_back(world: World, **settings: Any) -> None:
         asked.deferred.callback(answer)
 
     world.client.behaviour[SLAVE] = to_slave
+    world.master_answers = False
     world.master.stop()
     usual: dict[str, Any] = {"namesrv_addr": NAMES, "enable_slave_acting_master": True}
     world.master = SmallBroker(

@@ -1,7 +1,9 @@
 """How do a slave's tables follow its master's? Topics, offsets, delays, groups, and what features keep besides.
 
 Stands for ``SlaveSynchronize``. The log says nothing of these tables, so a slave asks for each of them, one after the other, soon after
-it knows its master and every ten seconds then (as the 4.x line; 5.x waits a minute). What the master has wins, whole tables at a time.
+it knows its master and every ten seconds then (as the 4.x line; 5.x waits a minute). Small ones that say how far deliveries are come every
+three seconds (5.x does so for timed messages): what is delivered in between, a slave that acts for its lost master delivers again. What
+the master has wins, whole tables at a time.
 
 Crash story: as for the tables themselves. A slave that could not ask keeps what it had.
 """
@@ -22,6 +24,7 @@ from txrocketmq.interfaces import IRemotingClient
 from txrocketmq.model.codes import RequestCode, ResponseCode
 
 PERIOD_S = 10.0
+OFTEN_S = 3.0
 REQUEST_TIMEOUT_MS = 3_000
 
 _SUCCESS = ResponseCode.SUCCESS.value
@@ -47,28 +50,36 @@ class SlaveSync:
         self._clock = clock
         self._own_address = own_address
         self._tables: list[tuple[str, RequestCode, Take]] = []
+        self._often: list[tuple[str, RequestCode, Take]] = []
         self._failed: set[str] = set()
         self._sweep: Sweep | None = None
+        self._often_sweep: Sweep | None = None
         self._is_asking = False
+        self._wants_all = False
 
-    def add(self, name: str, code: RequestCode, take: Take) -> None:
+    def add(self, name: str, code: RequestCode, take: Take, *, is_often: bool = False) -> None:
         """One more table to follow.
 
         :param name: for the log.
         :param code: the request that has the whole table as its answer's body.
+        :param is_often: it is small, and asked for every three seconds.
         """
         self._tables.append((name, code, take))
+        if is_often:
+            self._often.append((name, code, take))
 
     def start(self) -> None:
         """Ask from now on."""
         self._sweep = Sweep(self._clock, PERIOD_S, self.ask)
+        self._often_sweep = Sweep(self._clock, OFTEN_S, self._ask_often)
         self.ask()
 
     def stop(self) -> None:
         """Ask no more."""
-        if self._sweep is not None:
+        if self._sweep is not None and self._often_sweep is not None:
             self._sweep.stop()
-            self._sweep = None
+            self._often_sweep.stop()
+            self._sweep = self._often_sweep = None
 
     def set_master_address(self, address: str | None) -> None:
         """The master is elsewhere now; None: there is none for now."""
@@ -81,23 +92,33 @@ class SlaveSync:
         self.ask()
 
     def ask(self) -> None:
-        """Ask for all tables now, unless that is under way."""
+        """Ask for all tables now, or when those that are under way have come."""
+        self._wants_all = self._is_asking
+        if self._begin(self._tables):
+            self.rounds += 1
+
+    def _ask_often(self) -> None:
+        self._begin(self._often)
+
+    def _begin(self, tables: list[tuple[str, RequestCode, Take]]) -> bool:
         address = self.master_address
         if address is None or address == self._own_address:
-            return
+            return False
         if self._is_asking or self._sweep is None:
-            return
+            return False
         self._is_asking = True
-        asking = Deferred.fromCoroutine(self._ask_all(address))
+        asking = Deferred.fromCoroutine(self._ask_all(address, tables))
         asking.addErrback(lambda failure: self._log.failure("tables of the master", failure))
         asking.addCallback(self._asked)
+        return True
 
     def _asked(self, ignored: object) -> None:
         self._is_asking = False
-        self.rounds += 1
+        if self._wants_all:
+            self.ask()
 
-    async def _ask_all(self, address: str) -> None:
-        for name, code, take in self._tables:
+    async def _ask_all(self, address: str, tables: list[tuple[str, RequestCode, Take]]) -> None:
+        for name, code, take in tables:
             if self._sweep is None or address != self.master_address:
                 return
             try:

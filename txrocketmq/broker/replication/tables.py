@@ -39,5 +39,5 @@ def follow_tables(sync: SlaveSync, core: BrokerCore) -> None:
 
     sync.add("topics", RequestCode.GET_ALL_TOPIC_CONFIG, topics)
     sync.add("consumer offsets", RequestCode.GET_ALL_CONSUMER_OFFSET, offsets)
-    sync.add("delay offsets", RequestCode.GET_ALL_DELAY_OFFSET, delays)
+    sync.add("delay offsets", RequestCode.GET_ALL_DELAY_OFFSET, delays, is_often=True)
     sync.add("consumer groups", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, groups)

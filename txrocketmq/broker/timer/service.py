@@ -108,7 +108,9 @@ class TimerService(Feature):
         if self._is_enabled:
             core.store.add_arrival_listener(self.taking.message_arrived)
             sync = core.replication.sync
-            sync.add("timed messages", RequestCode.GET_TIMER_CHECK_POINT, self._follow)
+            sync.add(
+                "timed messages", RequestCode.GET_TIMER_CHECK_POINT, self._follow, is_often=True
+            )
             sync.add("timer metrics", RequestCode.GET_TIMER_METRICS, self.metrics.take_over)
             core.replication.taken_back.append((RequestCode.GET_TIMER_CHECK_POINT, self.take_back))
 
