@@ -35,6 +35,7 @@ FOUND = [
     (828, "the checkpoint promised too much after the clock was set back"),
     (5756, "the checkpoint promised too much after the clock was set back twice"),
     (1253, "an index file was ahead of the log, and new messages were not indexed"),
+    (100139, "a batch came when the last index file was full and closed"),
     (4412, "a start that was cut short left a gap between log files"),
 ]
 

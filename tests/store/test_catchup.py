@@ -14,7 +14,7 @@ from txrocketmq.codec.record import encode_record
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.model.message import MessageRecord
-from txrocketmq.store import queuetable, recover
+from txrocketmq.store import queuetable
 from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.recover import RecoveryLimits
 from txrocketmq.store.results import GetMessageResult, GetMessageStatus, PutMessageStatus
@@ -354,7 +354,6 @@ def test_queues_are_opened_a_few_at_a_time_and_a_stop_ends_that(
     disk = MemoryDisk()
     filled(disk, 3000).stop()
     monkeypatch.setattr(queuetable, "QUEUES_AT_ONCE", 1)
-    monkeypatch.setattr(recover, "QUEUES_AT_ONCE", 1)
     opened = Opened(disk)
     # Nothing was run by the pool yet: the reactor has its turn after the first queue.
     assert len(opened.store.queue_table.queues) == 1

@@ -199,6 +199,23 @@ def test_an_index_survives_a_restart_and_goes_on() -> None:
     assert len(again.query(index_hash("T", "k"), 1000, 0, FOREVER)[0]) == 501
 
 
+def test_a_batch_that_comes_when_the_last_file_is_full_and_closed_waits_for_the_next() -> None:
+    disk, pool = MemoryDisk(), ManualPool()
+    service = new_service(disk, pool)
+    for number in range(399):
+        service.put_keys("T", f"id-{number}", None, -1, number, 1_700_000_000_000)
+    # So far, and no further: the next file is not made before the end.
+    while service.waiting:
+        pool.run(1)
+    pool = ManualPool()
+    again = new_service(disk, pool)
+    again.put_batch("T", [("a", None, -1, 1000), ("b", None, -1, 1001)], 1_700_000_000_001)
+    assert again.waiting == 2
+    pool.run()
+    assert offsets_of(again, "T", "a") == [1000]
+    assert offsets_of(again, "T", "b") == [1001]
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_full_file_is_on_the_device_before_the_checkpoint_says_so(broken: bool) -> None:
     disk, pool = MemoryDisk(), ManualPool()

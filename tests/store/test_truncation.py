@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -14,8 +16,11 @@ from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IReplicas
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import format_properties
+from txrocketmq.store import queuetable
 from txrocketmq.store.message_store import MessageStore
+from txrocketmq.store.queuetable import give_way
 from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.pools import ImmediatePool
 from txrocketmq.testing.simdisk import SimulatedCrash, SimulatedDisk
 from txrocketmq.testing.store import open_memory_store, small_config
 
@@ -37,14 +42,16 @@ class Alone:
 class World:
     """A store on a disk in memory."""
 
-    def __init__(self, disk: Any = None, **settings: Any) -> None:
+    def __init__(
+        self, disk: Any = None, pool: ImmediatePool | None = None, **settings: Any
+    ) -> None:
         self.clock = Clock()
         self.clock.advance(1_700_000_000)
         self.disk = disk or MemoryDisk()
         self.config = small_config()
         for name, value in settings.items():
             setattr(self.config, name, value)
-        self.store: MessageStore = open_memory_store(self.disk, self.clock, None, self.config)
+        self.store: MessageStore = open_memory_store(self.disk, self.clock, pool, self.config)
         self.store.set_replicas(Alone())
         self.ends: list[int] = []
 
@@ -138,6 +145,77 @@ def test_a_log_is_not_cut_where_it_is_not() -> None:
     world.store.truncate_log(world.ends[-1] + 1).addErrback(failed.append)
     assert failed[0].check(StoreError)
     assert world.numbers() == list(range(10))
+
+
+class TurnsPool(ImmediatePool):
+    """Does everything at once but what merely gives way, which waits for the test.
+
+    :ivar turns: what waits.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: list[Deferred[Any]] = []
+
+    def submit(self, function: Callable[..., object], *args: object) -> Deferred[Any]:
+        if function is not give_way or not self.holds:
+            return super().submit(function, *args)
+        turn: Deferred[Any] = Deferred()
+        self.turns.append(turn)
+        return turn
+
+    holds = False
+
+
+def cut_in_turns(monkeypatch: pytest.MonkeyPatch) -> tuple[World, TurnsPool, list[Any]]:
+    """A cut that has just cut the first of many queues."""
+    monkeypatch.setattr(queuetable, "QUEUES_AT_ONCE", 1)
+    pool = TurnsPool()
+    world = World(pool=pool)
+    for number in range(40):
+        world.put(number, queue_id=number % 20)
+    world.clock.advance(1)
+    pool.holds = True
+    done: list[Any] = []
+    world.store.truncate_log(world.ends[4]).addBoth(done.append)
+    for _ in range(50):
+        world.clock.advance(0.01)
+    return world, pool, done
+
+
+def test_queues_are_cut_a_few_at_a_time_and_nothing_is_read_or_written_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, pool, done = cut_in_turns(monkeypatch)
+    table = world.store.queue_table
+    flushes: list[int] = []
+    monkeypatch.setattr(table, "flush", lambda *_, **__: flushes.append(1))
+    for count in range(1, 21):
+        cut = [queue for queue in table.queues.values() if queue.max_index <= 1]
+        assert len(cut) == count
+        with pytest.raises(StoreError):
+            world.store.get_message("TopicTest", 0, 0, 1, 1000, None)
+        world.clock.advance(2)
+        pool.turns.pop().callback(None)
+    assert done == [None]
+    assert flushes == []
+    assert world.numbers() == list(range(5))
+
+
+def test_a_stop_ends_a_cut_and_the_next_start_finds_queues_and_log_in_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, pool, done = cut_in_turns(monkeypatch)
+    world.store.stop()
+    world.clock.advance(1)
+    assert not world.disk.locked
+    pool.turns.pop().callback(None)
+    assert done[0].check(StoreError)
+    assert not pool.turns
+    again = World.__new__(World)
+    again.clock, again.disk = world.clock, world.disk
+    again.store = open_memory_store(world.disk, world.clock, None, world.config)
+    assert again.numbers() == list(range(5))
 
 
 def test_nothing_is_read_or_appended_while_the_log_is_cut() -> None:

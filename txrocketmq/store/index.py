@@ -343,7 +343,8 @@ class IndexService:
             for key_hash, offset in entries:
                 self._put(key_hash, offset, store_timestamp_ms)
             current = self._current
-        if current is not None and entries:
+        if current is not None and current.mapping is not None and entries:
+            # One that is full may be closed already: then all of them wait.
             current.write_header()
             if current.count + 1024 > current.put_limit:
                 self._make_room()

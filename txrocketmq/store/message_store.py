@@ -325,6 +325,8 @@ class MessageStore(ReplicationControl):
         self.log.failure("timed work on {name} failed", failure, name=name)
 
     def _flush_queues(self) -> Deferred[bool]:
+        if self.is_cutting:
+            return succeed(True)
         # The way to try again where blocks could not be had.
         if self.commit_log.queue.failure is not None:
             self.commit_log.queue.prepare()

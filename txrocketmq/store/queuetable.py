@@ -11,7 +11,8 @@ needs times in the order of the log: after the clock was set back, only a flush 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -181,12 +182,20 @@ class QueueTable:
         """End of the newest record that any queue points at; -1 when there is none."""
         return max((queue.max_physical_offset for queue in self.queues.values()), default=-1)
 
-    def cut_beyond(self, physical_offset: int) -> int:
-        """Drop what points at or beyond a log offset (start-up only); how many queues had any."""
-        return sum(
-            queue.cut_beyond(self._disk, self.cache, physical_offset)
-            for queue in self.queues.values()
-        )
+    async def in_turns(
+        self, work: Callable[[AnyQueue], object], pool: IBlockingPool, check: Callable[[], object]
+    ) -> int:
+        """Do something with every queue, a few of them in each turn of the reactor: there may be 80,000. How many said yes.
+
+        :param check: called before each turn; raises where there is to be none.
+        """
+        found = 0
+        queues = iter(list(self.queues.values()))
+        while batch := list(islice(queues, QUEUES_AT_ONCE)):
+            check()
+            found += sum([bool(work(queue)) for queue in batch])
+            await pool.submit(give_way)
+        return found
 
     def correct_min(self, min_physical_offset: int) -> None:
         """Let all queues begin with messages that the log still holds."""

@@ -45,7 +45,7 @@ from txrocketmq.store.consumequeue import ConsumeQueue
 from txrocketmq.store.damage import find_record, looks_lost
 from txrocketmq.store.index import IndexService
 from txrocketmq.store.nextoffsets import NextOffsets
-from txrocketmq.store.queuetable import QUEUES_AT_ONCE, AnyQueue, QueueTable, give_way
+from txrocketmq.store.queuetable import AnyQueue, QueueTable
 from txrocketmq.store.reput import NOT_IN_QUEUE, Reput
 from txrocketmq.store.scanning import START_PIECE_BYTES, Progress, SlicedScan
 
@@ -512,14 +512,7 @@ class Recoverer:
     # ------------------------------------------------------------------ queues
 
     async def _each_queue(self, work: Callable[[AnyQueue], object]) -> int:
-        """Do something with every queue, a few of them in each turn of the reactor: there may be 80,000. How many said yes."""
-        found = 0
-        queues = iter(list(self._queues.queues.values()))
-        while batch := list(islice(queues, QUEUES_AT_ONCE)):
-            self.check_cancelled()
-            found += sum([bool(work(queue)) for queue in batch])
-            await self._pool.submit(give_way)
-        return found
+        return await self._queues.in_turns(work, self._pool, self.check_cancelled)
 
     async def _cut_queues(self, offset: int) -> int:
         """Drop what points at or beyond a log offset; how many queues had any."""

@@ -1,7 +1,8 @@
 """How is a log cut while the store serves? A replica that has what its master never had goes back to where both agree.
 
 Stands for ``DefaultMessageStore.truncateFiles``. Only a replica's log is cut: nobody appends meanwhile. Reads are refused for the moment,
-the queues and the index go back with the log, and what the index loses with its last files is indexed again.
+the queues and the index go back with the log, and what the index loses with its last files is indexed again. Queues are cut some at a time,
+so that everything else goes on; none of them is written meanwhile.
 
 Crash story: the checkpoint goes back first, so that a start that finds the log half cut looks at all of it; later files go before the
 bytes of the last one, the last file first. Queues and index may point beyond the end then: recovery cuts them. What was to be cut
@@ -18,6 +19,7 @@ from txrocketmq.errors import StoreError
 
 if TYPE_CHECKING:
     from txrocketmq.store.message_store import MessageStore
+    from txrocketmq.store.queuetable import AnyQueue
 
 _log = Logger()
 
@@ -72,9 +74,17 @@ async def _cut(store: MessageStore, offset: int) -> None:
         await pool.submit(disk.sync_file, files.files[-1].path)
     files.open_for_append(offset)
     store.flusher.cut(log.flushed_offset)
-    table.cut_beyond(offset)
-    store.index.cut_beyond(offset)
-    for queue in table.queues.values():
+
+    def cut_queue(queue: AnyQueue) -> None:
+        queue.cut_beyond(disk, table.cache, offset)
         queue.next_index = queue.max_index
+
+    def check() -> None:
+        if not store.putter.is_open:
+            raise StoreError("the store was stopped while its log was cut")
+
+    await table.in_turns(cut_queue, pool, check)
+    check()
+    store.index.cut_beyond(offset)
     store.reput.offset = min(store.reput.offset, offset)
     store.replica_log.cut(offset)

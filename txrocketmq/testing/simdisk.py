@@ -306,10 +306,18 @@ class SimulatedDisk(NoReadAhead):
             for path, entry in change.items():
                 if entry is ...:
                     self._durable.pop(path, None)
+                    self._forget_below(path)
                 else:
                     assert entry is None or isinstance(entry, _File)
                     self._durable[path] = entry
         del changes[:count]
+
+    def _forget_below(self, path: str) -> None:
+        """What was in a directory that is gone does not come back with another one of that name."""
+        entries, prefix = self._entries, path + "/"
+        for name in [name for name in self._durable if name.startswith(prefix)]:
+            if entries.get(name, ...) is not self._durable[name]:
+                del self._durable[name]
 
     # ------------------------------------------------------------------ blocks and pages
 
