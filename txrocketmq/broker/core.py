@@ -41,6 +41,7 @@ from txrocketmq.broker.offset.processor import OffsetProcessor
 from txrocketmq.broker.operations import OPERATIONS
 from txrocketmq.broker.other_brokers import OtherBrokers
 from txrocketmq.broker.progress import Progress
+from txrocketmq.broker.pull.broadcast import PERIOD_S as BROADCAST_SCAN_S
 from txrocketmq.broker.pull.processor import PullProcessor
 from txrocketmq.broker.query.processor import QueryProcessor
 from txrocketmq.broker.queue_stats import measure_by_queue
@@ -383,6 +384,7 @@ class BrokerCore:
             feature.start()
         self._every(NOTICE_FLUSH_S, self._notices.flush)
         self._every(1.0, self._sample_throughput)
+        self._every(BROADCAST_SCAN_S, self.pull.broadcast.scan)
         for span, sample in (
             (MINUTE, self.stats.sample_for_minute),
             (HOUR, self.stats.sample_for_hour),

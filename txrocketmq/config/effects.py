@@ -126,7 +126,8 @@ AT_ONCE = frozenset(
         *("lockInStrictMode", "totalReplicas"),
         # Slow reads.
         *("coldDataFlowControlEnable", "cgColdReadThreshold", "globalColdReadThreshold"),
-        *("coldCtrStrategyEnable", "diskFallRecorded"),
+        *("coldCtrStrategyEnable", "diskFallRecorded", "enableBroadcastOffsetStore"),
+        *("broadcastOffsetExpireSecond", "broadcastOffsetExpireMaxSecond"),
         *("disableConsumeIfConsumerReadSlowly", "consumerFallbehindThreshold"),
         *("rejectTransactionMessage", "transactionTimeOut", "transactionCheckInterval"),
         *("transactionCheckMax", "transactionOpMsgMaxSize", "transactionOpBatchInterval"),

@@ -18,6 +18,7 @@ from txrocketmq.broker.consumer_offsets import SEPARATOR, ConsumerOffsets
 from txrocketmq.broker.filter.consumer_filters import ConsumerFilters
 from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.longpoll import USUAL_PULL_BYTES, HeldPull, HeldPulls
+from txrocketmq.broker.pull.broadcast import BroadcastOffsets
 from txrocketmq.broker.pull.subscriptions import (
     BROKER_FORBIDDEN,
     GROUP_FORBIDDEN,
@@ -81,6 +82,7 @@ def _unknown() -> bool | None:
 class PullProcessor:
     """Answers pulls.
 
+    :ivar broadcast: where clients of broadcasting groups are.
     :ivar on_found: is told of each pull that is answered with messages.
     :ivar watch: sees reads that are cold or far behind; None: nobody does.
     :ivar master_is_there: of a slave: whether the group has a master; None where that is not looked at (no acting-master mode).
@@ -113,6 +115,9 @@ class PullProcessor:
         self.watch: ReadWatch | None = None
         self.on_found: Callable[[PullMessageRequestHeader, GetMessageResult], object] | None = None
         self.master_is_there: Callable[[], bool | None] = _unknown
+        self.broadcast = BroadcastOffsets(
+            config, store, consumers, offsets, lambda: int(clock.seconds() * 1000)
+        )
         self._subscriptions = Subscriptions(config, consumers, groups, filters)
         self.held = HeldPulls(
             clock,
@@ -175,6 +180,10 @@ class PullProcessor:
             return self._compose(
                 self._moved_to(reset, header), request, group, topic, wanted, False
             )
+        begin = self.broadcast.begin(request)
+        if begin >= 0:
+            moved = self._moved_to(begin, header)
+            return self._compose(moved, request, group, topic, wanted, False)
         watch = self.watch
         if watch is not None and watch.must_wait(request, may_hold):
             return None
@@ -283,6 +292,9 @@ class PullProcessor:
             if code != before:
                 # It is sent away with nothing: past what it was not handed out it must not go.
                 following = header.queue_offset
+        self.broadcast.pulled(
+            request, found.next_begin_offset if code == _MOVED else header.queue_offset
+        )
         key = f"{header.topic}{SEPARATOR}{header.consumer_group}"
         self._offsets.note_pull(key, header.queue_id, following)
         if may_hold and header.sys_flag & PULL_COMMIT_OFFSET:
