@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from acting_world import MASTER, OTHER, SLAVE, World, bodies, messages
+from acting_world import MASTER, NAMES, OTHER, SLAVE, World, bodies, messages
 from operators import create_topic
 from pops import PopConsumer
 from small_broker import Peer, SmallBroker, properties, pull_header
@@ -169,6 +169,9 @@ def test_nothing_is_lost_while_no_other_broker_takes_it(world: World) -> None:
     world.kill(OTHER)
     world.settle(12)
     assert slave.core.escape.escaped == 0
+    # It tries again and again, and asks the name server once a second.
+    asked = (NAMES, RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    assert world.links[SLAVE].asked.count(asked) <= 15
     world.start(OTHER)
     other = world.brokers[OTHER]
     world.until(lambda: len(bodies(other, TOPIC)) == 2)

@@ -37,6 +37,8 @@ from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
 FRESH_MS = 5_000
 """How long a route is believed; less when a broker of it did not take a message."""
+NOWHERE_MS = 1_000
+"""How long it is believed that no other broker has a topic: messages are tried again ten times a second."""
 MAX_ROUTES = 1_000
 NEW_TOPIC_QUEUES = 8
 PULL_BYTES = 2**31 - 1
@@ -54,6 +56,9 @@ _STATUSES = {
 }
 _NEVER_STORED = (props.TRANSACTION_PREPARED,)
 """A committed transaction still has this property; sent again it would be half a message once more."""
+
+
+_NOT_TAKEN = PutMessageResult(PutMessageStatus.PUT_TO_REMOTE_BROKER_FAIL, is_remote=True)
 
 
 class _Route(NamedTuple):
@@ -144,9 +149,8 @@ class EscapeBridge:
         try:
             places = await self._places(record.topic, beside)
             if not places:
-                raise ResponseError(
-                    ResponseCode.TOPIC_NOT_EXIST, "no other broker has a queue for it"
-                )
+                self._refused("no other broker has a queue for it", record.topic)
+                return _NOT_TAKEN
             if is_specific:
                 place = specific_place(places, record.topic, record.store_host)
             else:
@@ -156,7 +160,7 @@ class EscapeBridge:
         except (ResponseError, BodyError) as error:
             self._routes.pop(record.topic, None)
             self._refused(str(error), record.topic)
-            return PutMessageResult(PutMessageStatus.PUT_TO_REMOTE_BROKER_FAIL, is_remote=True)
+            return _NOT_TAKEN
 
     async def _places(self, topic: str, beside: str | None) -> list[Place]:
         now_ms = self._now_ms()
@@ -175,8 +179,7 @@ class EscapeBridge:
             places = [Place(name, 0) for name in await self._others.masters()]
         if len(self._routes) >= MAX_ROUTES:
             self._routes.clear()
-        if places:
-            self._routes[topic] = _Route(places, now_ms + FRESH_MS)
+        self._routes[topic] = _Route(places, now_ms + (FRESH_MS if places else NOWHERE_MS))
         return places
 
     async def _send(self, record: MessageRecord, place: Place, is_half: bool) -> PutMessageResult:

@@ -93,6 +93,7 @@ class TransactionChecks:
         self._parts = parts
         self._clock = clock
         self._is_running = False
+        self._is_busy = False
         self._timer: IDelayedCall | None = None
 
     def start(self) -> None:
@@ -113,11 +114,16 @@ class TransactionChecks:
 
     def _begin(self) -> None:
         self._timer = None
+        if self._is_busy:
+            # Begun before a stop; the next one comes when it has ended.
+            return
+        self._is_busy = True
         running = Deferred.fromCoroutine(self._check_all())
         running.addErrback(self._failed).addCallback(self._ended)
 
     def _ended(self, ignored: None) -> None:
-        if self._is_running:
+        self._is_busy = False
+        if self._is_running and self._timer is None:
             self._wait()
 
     def _failed(self, failure: Failure) -> None:
