@@ -16,6 +16,7 @@ from txrocketmq.codec.bodies import SyncStateSet, decode_body
 from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.codec.frame import FrameSplitter
 from txrocketmq.codec.headers import (
+    GetMetaDataResponseHeader,
     GetReplicaInfoRequestHeader,
     GetReplicaInfoResponseHeader,
     Header,
@@ -57,11 +58,18 @@ def ask(
 
 
 class Controller:
-    """One official controller in a process of its own."""
+    """One official controller in a process of its own.
 
-    def __init__(self, slots: JvmSlots) -> None:
+    :param number: which one of its Raft group.
+    :param peers: all of the group, in order, as ``n0-host:port``; None when it is alone.
+    """
+
+    def __init__(self, slots: JvmSlots, number: int = 0, peers: list[str] | None = None) -> None:
         self._slots = slots
         self._ports = ports.reserve()
+        self._number = number
+        self._peers = [] if peers is None else peers
+        self._peers.append(f"n{number}-{self.address}")
         self._home = Path(tempfile.mkdtemp(prefix="txrocketmq-controller-"))
         self.process: JavaProcess | None = None
 
@@ -80,8 +88,8 @@ class Controller:
         config = self._home / "controller.properties"
         config.write_text(
             "controllerDLegerGroup=group1\n"
-            f"controllerDLegerPeers=n0-{self.address}\n"
-            "controllerDLegerSelfId=n0\n"
+            f"controllerDLegerPeers={';'.join(self._peers)}\n"
+            f"controllerDLegerSelfId=n{self._number}\n"
             f"controllerStorePath={self._home / 'store'}\n"
             "scanNotActiveBrokerInterval=1000\n"
         )
@@ -106,34 +114,55 @@ class Controller:
         members = decode_body(SyncStateSet, answer.body).sync_state_set
         return Rule(header.master_address or None, header.master_epoch or 0, frozenset(members))
 
-    def close(self) -> None:
-        """End it, and delete its files."""
+    def leader(self) -> str | None:
+        """Who leads, as this one knows; None while it knows nobody or does not answer."""
+        try:
+            answer = ask(self.address, RequestCode.CONTROLLER_GET_METADATA_INFO, None)
+        except OSError:
+            return None
+        found = answer.decode_header(GetMetaDataResponseHeader).controller_leader_address
+        return found or None
+
+    def end(self) -> None:
+        """End the process; its files stay."""
         if self.process is not None:
             self.process.end()
             self._slots.give_back(self)
             self.process = None
+
+    def close(self) -> None:
+        """End it, and delete its files."""
+        self.end()
         self._ports.release()
         shutil.rmtree(self._home, ignore_errors=True)
 
 
 class ControlledGroup:
-    """A name server of ours, a controller and the brokers of one group. Use as a context manager.
+    """A name server of ours, the controllers and the brokers of one group. Use as a context manager.
 
     :param makes: of the brokers; the first one becomes master first.
+    :param controllers: how many there are.
+    :ivar controller: the one that is asked who rules; any of them may be, as long as it leads.
     """
 
     def __init__(
-        self, slots: JvmSlots, makes: Sequence[str], settings: Mapping[str, str] | None = None
+        self,
+        slots: JvmSlots,
+        makes: Sequence[str],
+        settings: Mapping[str, str] | None = None,
+        controllers: int = 1,
     ) -> None:
         self._names = make_cluster("ours", slots)
-        self.controller = Controller(slots)
+        peers: list[str] = []
+        self.controllers = [Controller(slots, number, peers) for number in range(controllers)]
+        self.controller = self.controllers[0]
         self._common = {
             "brokerName": GROUP,
             "namesrvAddr": self._names.namesrv,
             "registerNameServerPeriod": "10000",
             "timerWheelEnable": "false",
             "enableControllerMode": "true",
-            "controllerAddr": self.controller.address,
+            "controllerAddr": ";".join(one.address for one in self.controllers),
             "controllerHeartBeatTimeoutMills": "3000",
             "syncBrokerMetadataPeriod": "1000",
             "checkSyncStateSetPeriod": "1000",
@@ -154,11 +183,13 @@ class ControlledGroup:
         return self._names.namesrv
 
     def __enter__(self) -> ControlledGroup:
-        for part in (self._names, self.controller, *self.brokers):
+        for part in (self._names, *self.controllers, *self.brokers):
             self._stack.callback(part.close)
         try:
             self._names.start_name_server(0)
-            self.controller.start()
+            for one in self.controllers:
+                one.start()
+            self.wait_leader()
             for number, broker in enumerate(self.brokers):
                 broker.start_broker()
                 self.wait_members(number + 1)
@@ -170,6 +201,19 @@ class ControlledGroup:
 
     def __exit__(self, *exc_info: object) -> None:
         self._stack.close()
+
+    def wait_leader(self) -> Controller:
+        """Until one of the controllers that run leads, by its own word: `controller` from now on."""
+
+        def leading() -> Controller | None:
+            living = [one for one in self.controllers if one.process is not None]
+            return next((one for one in living if one.leader() == one.address), None)
+
+        wait_until(lambda: leading() is not None, "a controller leads", 90)
+        found = leading()
+        assert found is not None
+        self.controller = found
+        return found
 
     def wait_members(self, count: int) -> Rule:
         """Until so many replicas are in sync."""
@@ -235,8 +279,8 @@ class ControlledGroup:
 
     def logs(self, lines: int = 40) -> str:
         """The last lines of what all wrote."""
-        process = self.controller.process
-        told = "" if process is None else process.tail(lines)
+        processes = [one.process for one in self.controllers if one.process is not None]
+        told = "".join(process.tail(lines) for process in processes)
         return told + "".join(part.logs(lines) for part in (self._names, *self.brokers))
 
 

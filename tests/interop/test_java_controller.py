@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import statistics
 from collections.abc import Iterator
 from itertools import count
@@ -54,6 +55,33 @@ def test_another_master_is_elected_and_the_old_one_follows(
             raise
 
 
+def _operate(group: ControlledGroup, admin: Admin) -> None:
+    at, cluster = ("-a", group.controller.address), ("-c", "InteropCluster")
+    first, second = group.brokers
+    assert group.master is first
+    # The command of 5.4.0 cannot read the controller's answer (numbers as names in its JSON); the controller did as it was told.
+    admin.command("electMaster", *at, *cluster, "-bn", GROUP, "-b", "2")
+    wait_until(lambda: group.controller.rule().master == second.broker_address, "it is elected")
+    assert group.controller.rule().epoch == 2
+    group.wait_members(2)
+    wait_until(lambda: group.takes(second.broker_address), "the elected one takes messages")
+    assert not group.takes(first.broker_address), "the other one is a slave"
+    key = "scanNotActiveBrokerInterval"
+    admin.command("updateControllerConfig", *at, "-k", key, "-v", "1500")
+    assert "1500" in admin.command("getControllerConfig", *at)["output"]
+    shown = admin.command("getControllerMetaData", *at)["output"]
+    assert group.controller.address in shown, shown
+    # A slave is gone for good: the controller forgets it, and a new one gets an id of its own.
+    first.stop_broker(signal.SIGTERM)
+    group.wait_members(1)
+    admin.command("cleanBrokerMetadata", *at, *cluster, "-bn", GROUP, "-b", "1")
+    shown = admin.command("getSyncStateSet", *at, "-b", GROUP)["output"]
+    assert first.broker_address not in shown, shown
+    (first.store / "brokerIdentity").unlink()
+    first.start_broker()
+    assert group.wait_members(2).members == {2, 3}
+
+
 def _change_masters(group: ControlledGroup, puppet: Puppet, topic: str) -> None:
     admin = Admin(puppet, group.namesrv)
     admin.wait_broker(GROUP)
@@ -89,6 +117,33 @@ def _change_masters(group: ControlledGroup, puppet: Puppet, topic: str) -> None:
 
 
 if IS_FULL:
+
+    def test_operators_have_the_controller_elect_change_and_forget(
+        puppet: Puppet, jvm_slots: JvmSlots, clusters: dict[str, Cluster]
+    ) -> None:
+        while clusters:
+            clusters.popitem()[1].close()
+        with ControlledGroup(jvm_slots, (OURS, OURS)) as group:
+            try:
+                _operate(group, Admin(puppet, group.namesrv))
+            except BaseException as failure:
+                failure.add_note(group.logs())
+                raise
+
+    def test_brokers_find_the_controller_that_leads(clusters: dict[str, Cluster]) -> None:
+        while clusters:
+            clusters.popitem()[1].close()
+        with ControlledGroup(JvmSlots(3), (OURS, OURS), controllers=3) as group:
+            try:
+                group.controller.end()
+                group.wait_leader()
+                assert group.wait_members(2).master is not None
+                old, _ = group.kill_master()
+                old.start_broker()
+                group.wait_members(2)
+            except BaseException as failure:
+                failure.add_note(group.logs())
+                raise
 
     def test_a_mixed_trio_needs_no_longer_than_the_official_one(
         puppet: Puppet, clusters: dict[str, Cluster]

@@ -1,0 +1,173 @@
+"""Does the cluster come up from the page's one command, and does it withstand what the page says?"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import launch
+import pytest
+from launch import Process, environment, wait_until
+from pages import ROOT, blocks_of
+
+from txrocketmq.config.load import Role, load_settings
+
+PAGE = "cluster.md"
+PORTS = [9876, 9877, *range(9886, 9937, 10)]
+PROGRAMS = {
+    ".venv/bin/python": [sys.executable],
+    ".venv/bin/txrocketmq": [sys.executable, "-m", "txrocketmq.cli.main"],
+}
+
+
+def lines() -> list[str]:
+    return [line for block in blocks_of(PAGE, "sh") for line in block.splitlines()]
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+    return True
+
+
+def free_base() -> int:
+    """A first port of which all that follow are free."""
+    while True:
+        base = random.randrange(21_000, 30_000)
+        if all(is_free(base - 9876 + port + more) for port in PORTS for more in (-2, 0, 1)):
+            return base
+
+
+class Terminal:
+    """What the reader types, on other ports."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.base = free_base()
+        self.shift = self.base - 9876
+        (directory / "scripts").symlink_to(ROOT / "scripts")
+        (self.export,) = [line for line in lines() if line.startswith("export")]
+        (self.namesrv,) = shlex.split(self.export)[1:]
+        self.namesrv = re.sub(
+            r"\d{4,5}", lambda found: str(int(found.group()) + self.shift), self.namesrv
+        ).removeprefix("NAMESRV_ADDR=")
+
+    def words(self, line: str) -> list[str]:
+        program, *arguments = shlex.split(line)
+        return [*PROGRAMS[program], *arguments]
+
+    def run(self, line: str) -> str:
+        done = subprocess.run(
+            self.words(line),
+            cwd=self.directory,
+            env=environment(NAMESRV_ADDR=self.namesrv),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def pid(self, member: str) -> int:
+        return int((self.directory / "cluster" / f"{member}.pid").read_text())
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    # Eight processes start at once.
+    monkeypatch.setattr(launch, "TIMEOUT_S", 240.0)
+    return Terminal(tmp_path)
+
+
+@pytest.fixture
+def cluster(terminal: Terminal) -> Iterator[Process]:
+    first, *_ = [line for line in lines() if "scripts/cluster.py" in line]
+    started = Process(
+        [*terminal.words(first), "--base-port", str(terminal.base)], terminal.directory
+    )
+    try:
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.process.send_signal(signal.SIGTERM)
+            started.process.wait(120)
+        started.kill()
+
+
+def test_the_cluster_withstands_a_master_and_ends_in_order(
+    cluster: Process, terminal: Terminal
+) -> None:
+    names = [f"broker-{group}-{number}" for group in "ab" for number in range(3)]
+    cluster.wait_for(r"the cluster is up: 6 brokers")
+    pids = {name: terminal.pid(name) for name in (*names, "namesrv-1", "namesrv-2")}
+    for name in names:
+        conf = terminal.directory / "cluster" / f"{name}.conf"
+        assert load_settings(Role.BROKER, config_file=str(conf)).unknown == {}
+
+    send, tail, again = [line for line in lines() if line.startswith(".venv/bin/txrocketmq")]
+    assert tail == again
+    where, sent = "", 0
+    while "broker-a" not in where:
+        where = terminal.run(send)
+        sent += 1
+        assert where.startswith("SEND_OK topic=Greetings")
+    shown = terminal.run(tail)
+    assert shown.rstrip().endswith("hello, cluster")
+
+    def slave_has_it() -> bool:
+        log = terminal.directory / "cluster" / "broker-a-1" / "commitlog" / f"{0:020d}"
+        return log.exists() and b"hello, cluster" in log.read_bytes()[:10_000]
+
+    wait_until(slave_has_it, "the slave has the message")
+    (kill,) = [line for line in lines() if line.startswith("kill")]
+    assert kill == 'kill -9 "$(cat cluster/broker-a-0.pid)"'
+    os.kill(terminal.pid("broker-a-0"), signal.SIGKILL)
+    cluster.wait_for("broker-a-0 ended")
+    shown = terminal.run(again.replace("--count 1", f"--count {sent}"))
+    assert shown.count("hello, cluster") == sent, "those of the dead master are read from its slave"
+    assert "broker-a/" in shown
+
+    cluster.process.send_signal(signal.SIGINT)
+    cluster.wait_for("all have ended")
+    assert cluster.process.wait(60) == 0
+    for name, pid in pids.items():
+        assert not Path(f"/proc/{pid}").exists(), f"{name} still runs"
+        assert not (terminal.directory / "cluster" / f"{name}.pid").exists()
+    for name in names:
+        left = terminal.directory / "cluster" / name / "abort"
+        assert left.exists() == (name == "broker-a-0"), f"{name} ended in order"
+
+
+if os.environ.get("INTEROP_TIER") == "full":
+
+    @pytest.mark.java
+    def test_official_members_are_part_of_it(terminal: Terminal) -> None:
+        (terminal.directory / "interop").symlink_to(ROOT / "interop")
+        (line,) = [line for line in lines() if "--official" in line]
+        words = [*terminal.words(line), "--base-port", str(terminal.base)]
+        cluster = Process(words, terminal.directory)
+        try:
+            cluster.wait_for(r"the cluster is up: 6 brokers")
+            send, tail, _ = [line for line in lines() if line.startswith(".venv/bin/txrocketmq")]
+            assert terminal.run(send).startswith("SEND_OK topic=Greetings")
+            assert terminal.run(tail).rstrip().endswith("hello, cluster")
+            cluster.process.send_signal(signal.SIGINT)
+            cluster.wait_for("all have ended")
+            assert cluster.process.wait(60) == 0
+        finally:
+            if cluster.process.poll() is None:
+                cluster.process.send_signal(signal.SIGTERM)
+                cluster.process.wait(120)
+            cluster.kill()
