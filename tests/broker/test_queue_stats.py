@@ -230,7 +230,13 @@ def test_dead_letters_by_owner(broker: SmallBroker, peer: Peer) -> None:
             assert answer.code == 0
         else:
             send_back(peer, message, **fields)
+    peer.send()
+    (message,) = peer.pull(offset=2).messages
+    send_back(peer, message)
     broker.clock.advance(10)
+    # All that was sent back, and what of it is given up.
+    assert minute(peer, "SNDBCK_PUT_NUMS", "TopicA@G") == (3, 1.0)
+    assert minute(peer, "DLQ_PUT_NUMS", "TopicA@G") == (2, 1.0)
     for owner in ("null", "me"):
         assert minute(peer, "SNDBCK2DLQ_TIMES", f"{owner}@TopicA@G@SEND_BACK_TO_DLQ") == (1, 1.0)
 

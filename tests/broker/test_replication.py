@@ -697,3 +697,11 @@ def test_an_official_slave_gets_them_by_its_own_requests(world: World) -> None:
     assert [message.keys for message in Pulled(answer).messages] == [f"k{n}" for n in range(9)]
     header.queue_offset = 9
     assert link.ask(RequestCode.LITE_PULL_MESSAGE, header).code == ResponseCode.PULL_NOT_FOUND
+
+
+def test_a_slave_says_that_it_is_not_the_active_one(world: World) -> None:
+    """Delays, transactions and POP of the group are not its work."""
+    slave = world.start_slave()
+    for broker, said in ((world.master, "true"), (slave, "false")):
+        answer = broker.connect(45_010).ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        assert msgspec.json.decode(answer.body)["table"]["brokerActive"] == said

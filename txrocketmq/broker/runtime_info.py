@@ -33,7 +33,7 @@ def runtime_info(core: BrokerCore) -> dict[str, str]:
         **core.delays.figures(),
         **core.transactions.figures(),
         **{name: value for feature in core.features for name, value in feature.figures().items()},
-        "brokerActive": "true",
+        "brokerActive": "true" if core.has_special_services else "false",
         "brokerVersionDesc": version_name(CURRENT_VERSION),
         "brokerVersion": str(int(CURRENT_VERSION)),
         "bootTimestamp": str(core.started_ms),
