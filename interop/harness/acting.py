@@ -39,7 +39,9 @@ class ActingGroups:
         self._names = make_cluster("ours", slots)
         self._names.name_server_settings = _NAMES
         master, slave, beside = makes
-        self.master = self._broker(master, {"brokerName": GROUP})
+        # It is not to ask about transactions that its slave is to send elsewhere.
+        patient = {"transactionCheckInterval": "60000"}
+        self.master = self._broker(master, {"brokerName": GROUP, **patient})
         role = {"brokerRole": "SLAVE", "brokerId": "1"}
         self.slave = self._broker(slave, {"brokerName": GROUP, **role})
         self.beside = self._broker(beside, {"brokerName": BESIDE})
