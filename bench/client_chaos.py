@@ -53,6 +53,7 @@ from txrocketmq.model.topic import TopicConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "client-chaos.md"
+NEXT_PART = "\n## A producer that seldom sends"
 TOPIC = "Chaos"
 QUEUES = 4
 CLAIMED_HOST = "127.0.0.2"
@@ -443,7 +444,11 @@ def main(minutes: float, seed: int, no_page: bool) -> None:
         if no_page:
             print(text)
         else:
-            PAGE.write_text(text)
+            # What else stands on the page stays there.
+            _, mark, others = (
+                PAGE.read_text().partition(NEXT_PART) if PAGE.exists() else ("", "", "")
+            )
+            PAGE.write_text(text + mark + others)
 
     run_reactor(begin)
     sys.exit(1 if found else 0)
