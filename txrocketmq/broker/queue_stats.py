@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from txrocketmq.broker.figures import DAY, HOUR, MINUTE, NOTHING, Figures, Snapshot, Span
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
@@ -116,20 +116,11 @@ class QueueFigure:
         return Figures(self.over(MINUTE), self.over(HOUR), self.over(DAY))
 
 
-class LastRead(NamedTuple):
-    """What a group read last of a queue.
+LastRead = tuple[int, int, int]
+"""What a group read last of a queue: logical offset of the last message (-1 when it has read all there is), where the log ended then, and
+when that was in ms. It is made for each pull, so it has no names."""
 
-    :ivar offset: logical offset of the last message; -1 when it has read all there is.
-    :ivar log_end: where the log ended then.
-    :ivar time_ms: when that was.
-    """
-
-    offset: int
-    log_end: int
-    time_ms: int
-
-
-ALL_READ = LastRead(-1, 0, 0)
+ALL_READ: LastRead = (-1, 0, 0)
 
 Behind = Callable[[str, int, LastRead], tuple[int, int] | None]
 """Bytes and milliseconds that a read of a topic's queue is behind; None when its message is gone."""
@@ -178,7 +169,12 @@ class QueueStats:
         if figure is None:
             key = (queue_id, self.name_for(topic))
             figure = self._puts.setdefault(key, QueueFigure(self._sampling))
-        figure.add(milliseconds)
+        if figure.tick == self._sampling.tick:
+            # As `QueueFigure.add`, without the call: it is done for each send.
+            figure.total += milliseconds
+            figure.calls += 1
+        else:
+            figure.add(milliseconds)
 
     def get_took(self, topic: str, group: str, queue_id: int, milliseconds: int) -> None:
         """A read that found messages was answered."""
@@ -187,14 +183,18 @@ class QueueStats:
         if figure is None:
             key = (key[0], self.name_for(topic), self.name_for(group))
             figure = self._gets.setdefault(key, QueueFigure(self._sampling))
-        figure.add(milliseconds)
+        if figure.tick == self._sampling.tick:
+            figure.total += milliseconds
+            figure.calls += 1
+        else:
+            figure.add(milliseconds)
 
     def note_read(
         self, topic: str, group: str, queue_id: int, offset: int, log_end: int, now_ms: int
     ) -> None:
         """A group read messages of a queue, the last one at a logical offset; the log ends there by now (``diskFallRecorded``)."""
         if self.store_config.disk_fall_recorded:
-            self.last_reads[queue_id, topic, group] = LastRead(offset, log_end, now_ms)
+            self.last_reads[queue_id, topic, group] = (offset, log_end, now_ms)
 
     def read_all(self, topic: str, group: str, queue_id: int) -> None:
         """A group that was behind has read all there is."""
@@ -288,11 +288,12 @@ def measure_by_queue(
     """Let figures follow the configuration, and look into the store for how far behind groups read."""
 
     def behind(topic: str, queue_id: int, last: LastRead) -> tuple[int, int] | None:
-        units = upkeep.queue_units(topic, queue_id, last.offset, 1)
-        stored_ms = store.store_time(topic, queue_id, last.offset)
+        offset, log_end, time_ms = last
+        units = upkeep.queue_units(topic, queue_id, offset, 1)
+        stored_ms = store.store_time(topic, queue_id, offset)
         if not units or stored_ms <= 0:
             return None
-        return max(0, last.log_end - units[0][0]), max(0, last.time_ms - stored_ms)
+        return max(0, log_end - units[0][0]), max(0, time_ms - stored_ms)
 
     stats.by_queue = config.enable_detail_stat
     stats.store_config = store_config
