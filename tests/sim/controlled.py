@@ -68,6 +68,7 @@ ACTIONS = {
     "freeze": 0.5,
     "thaw": 1.5,
     "move_leader": 0.3,
+    "repeat_notice": 1,
     "designate": 0.4,
     "write_back": 1,
     "check": 6,
@@ -389,6 +390,8 @@ class ControlledWorld:
         #: What readers saw, by queue and offset.
         self.seen: dict[tuple[int, int], bytes] = {}
         self.committed = dict.fromkeys(range(QUEUES), 0)
+        #: What the controller told brokers so far, any of which may arrive late.
+        self.notices: list[tuple[str, bytes]] = []
         self.is_calm = False
         self.errors: list[str] = []
 
@@ -486,10 +489,14 @@ class ControlledWorld:
         sent = RemotingCommand.create_request(
             R.NOTIFY_BROKER_ROLE_CHANGED, header, body=elector.set()
         )
-        host = elector.places[number].split(":")[0]
-        asked = Asked(elector.places[number], decode_command(sent.encode()[4:]), 3000)
+        self.notices.append((elector.places[number], sent.encode()[4:]))
+        self._notify(*self.notices[-1])
+
+    def _notify(self, address: str, command: bytes) -> None:
+        host = address.split(":")[0]
+        asked = Asked(address, decode_command(command), 3000)
         asked.deferred.addErrback(lambda _: None)
-        self.net.say(elector.leader.split(":")[0], host, lambda: self.arrive(host, asked))
+        self.net.say(self.elector.leader.split(":")[0], host, lambda: self.arrive(host, asked))
 
     # ------------------------------------------------------------------ lives
 
@@ -758,6 +765,10 @@ class ControlledWorld:
 
     def _do_move_leader(self) -> None:
         self.elector.leader = self.random.choice(CONTROLLERS)
+
+    def _do_repeat_notice(self) -> None:
+        if self.notices:
+            self._notify(*self.random.choice(self.notices))
 
     def _do_designate(self) -> None:
         number = self.random.choice(list(self.disks))

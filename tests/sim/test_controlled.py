@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sim.controlled import Violation, replay
+from txrocketmq.broker.replication.controlled import Controlled
 from txrocketmq.codec.epochfile import EpochEntry
 from txrocketmq.ha import autoswitch
 from txrocketmq.ha.autoservice import AutoSwitchService
@@ -28,6 +29,18 @@ def test_promises_are_kept(seeds: range) -> None:
 # ----------------------------------------------------------------- faults
 
 Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def older_terms_are_obeyed(patch: pytest.MonkeyPatch) -> None:
+    obey = Controlled._obey
+
+    def obey_any(self: Controlled, ruling: Any) -> None:
+        if ruling.epoch != self.master_epoch:
+            self.master_epoch = min(self.master_epoch, ruling.epoch - 1)
+        obey(self, ruling)
+
+    patch.setattr(Controlled, "_obey", obey_any)
+    patch.setattr(AutoSwitchService, "_check_term", lambda self, epoch: None)
 
 
 def the_set_shrinks_without_the_controller(patch: pytest.MonkeyPatch) -> None:
@@ -87,6 +100,7 @@ def a_term_that_goes_on_is_noted_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 FAULTS: list[Patch] = [
+    older_terms_are_obeyed,
     the_set_shrinks_without_the_controller,
     the_set_does_not_shrink,
     nothing_is_cut,
