@@ -210,9 +210,9 @@ class BatchConsumeQueue:
 
     # ------------------------------------------------------------------ start and correction
 
-    def load(self, disk: IDisk, cache: BlockCache) -> None:
+    def load(self, disk: IDisk, cache: BlockCache, log_start: int = 0) -> None:
         """Find the queue's files, its first and its last unit."""
-        self.units.load(disk)
+        self.units.load(disk, log_start)
         self._first_live = self.units.first_index
         self.min_index = -1
         self._set_ends(disk)

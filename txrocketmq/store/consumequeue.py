@@ -177,9 +177,9 @@ class ConsumeQueue:
 
     # ------------------------------------------------------------------ start and correction
 
-    def load(self, disk: IDisk, cache: BlockCache) -> None:
+    def load(self, disk: IDisk, cache: BlockCache, log_start: int = 0) -> None:
         """Find the queue's files and its last unit."""
-        self.units.load(disk)
+        self.units.load(disk, log_start)
         self.min_index = self.units.first_index
         self._set_end(self._unit_on_disk(disk, self.units.end_index - 1))
 

@@ -173,9 +173,9 @@ class ExtendedQueue(ConsumeQueue):
         unit = self._unit_on_disk(disk, self.units.end_index - 1)
         return unit[2] if unit is not None and is_address(unit[2]) else None
 
-    def load(self, disk: IDisk, cache: BlockCache) -> None:
+    def load(self, disk: IDisk, cache: BlockCache, log_start: int = 0) -> None:
         """See `ConsumeQueue.load`."""
-        super().load(disk, cache)
+        super().load(disk, cache, log_start)
         self.extension.load(disk, self._last_address(disk))
 
     def forget_extension(self, cache: BlockCache) -> list[str]:

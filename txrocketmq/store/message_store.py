@@ -208,6 +208,7 @@ class MessageStore(ReplicationControl):
             self._now_ms,
             self._limits,
         )
+        self.queue_table.log_start = self.commit_log.min_offset
         for _ in self.queue_table.loading():
             await pool.submit(give_way)
             self._recoverer.check_cancelled()
@@ -224,7 +225,8 @@ class MessageStore(ReplicationControl):
         # directories of a store that is new: an earlier start may have ended between making and syncing them.
         unsynced_offset = self.commit_log.max_offset if clean else recovery.start_offset
         try:
-            if not clean or recovery.has_cut or not self.commit_log.queue.files:
+            whole = clean and not recovery.has_cut and not self.queue_table.torn
+            if not whole or not self.commit_log.queue.files:
                 await pool.submit(disk.sync_all, root)
             self.commit_log.queue.open_for_append(unsynced_offset, unsafe_offset)
         except OSError:

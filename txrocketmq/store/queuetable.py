@@ -57,6 +57,8 @@ class QueueTable:
     """All consume queues of a store.
 
     :ivar queues: by ``(topic, queue id)``.
+    :ivar torn: queues that end where one of their files is missing.
+    :ivar log_start: the first byte of the log when they are loaded.
     :ivar light_count: how many of them are light queues.
     :ivar dirty: queues with units that are not written yet; each says so itself too (``units.dirty``).
     :ivar failure: why the last flush failed, None when it did not.
@@ -84,6 +86,8 @@ class QueueTable:
         self._last_thorough_ms = 0
         self.queues: dict[tuple[str, int], AnyQueue] = {}
         self.ahead: dict[tuple[str, int], AnyQueue] = {}
+        self.torn: list[AnyQueue] = []
+        self.log_start = 0
         self.light_count = 0
         self.dirty: list[AnyQueue] = []
         self.cache = BlockCache(disk)
@@ -170,8 +174,10 @@ class QueueTable:
                     if not name.isdigit():
                         continue
                     queue = make(topic, int(name))
-                    queue.load(self._disk, self.cache)
+                    queue.load(self._disk, self.cache, self.log_start)
                     self.queues[topic, int(name)] = queue
+                    if queue.units.is_torn:
+                        self.torn.append(queue)
                     self.light_count += is_lmq(topic)
                     opened += 1
                     if not opened % QUEUES_AT_ONCE:

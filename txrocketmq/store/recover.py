@@ -183,6 +183,7 @@ class Recoverer:
             self._index.cut_beyond(0)
             return Recovery(clean, 0, 0, 0, 0, None, 0)
         start, lost = self._clean_start() if clean else await self._crash_start()
+        start, lost = self._with_torn(start, lost)
         if lost is not None:
             self._known = self._make_known(lost, start)
         start, lost = await self._check_before(start, lost)
@@ -205,6 +206,24 @@ class Recoverer:
         scan, records = await self._read(start, lost, clean)
         await self._check_beyond(clean, scan)
         return await self._settle(clean, start, scan, records, lost)
+
+    def _with_torn(self, start: int, lost: LostQueues | None) -> tuple[int, LostQueues | None]:
+        """Where reading begins, and what is lost, when queues end where one of their files is missing."""
+        torn = self._queues.torn
+        if not torn:
+            return start, lost
+        log_start = self._commit_log.min_offset
+        # Record's ends, and so the starts of others.
+        begin = min(max(queue.max_physical_offset, log_start) for queue in torn)
+        if lost is not None:
+            names = lost.queues
+            if names is not None:
+                names |= {(queue.topic, queue.queue_id) for queue in torn}
+            return start, LostQueues(min(lost.begin, begin), names)
+        if start <= begin:
+            # What they lack is read anyway.
+            return start, None
+        return start, LostQueues(begin, frozenset((queue.topic, queue.queue_id) for queue in torn))
 
     def _make_known(self, lost: LostQueues, low: int) -> NextOffsets:
         """What the records from an offset on say of the next offsets of lost queues."""

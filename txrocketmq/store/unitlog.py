@@ -15,16 +15,24 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from struct import Struct
 
-from txrocketmq.codec.storefiles import SIZE_FIELD, SIZE_FIELD_POSITION
+from twisted.logger import Logger
+
+from txrocketmq.codec.storefiles import CQ_FILLER_SIZE, SIZE_FIELD, SIZE_FIELD_POSITION
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IDisk
 from txrocketmq.store.mapped import file_name
+
+log = Logger()
 
 FileWrite = tuple[str, int, bytes, int]
 """Path, position in the file, data, and the length that the file must have."""
 
 _PROBE_BYTES = 4096
+
+#: Both kinds of units begin with physical offset and size.
+_HEAD = Struct(">qi")
 
 
 class ColdRead(Exception):
@@ -125,6 +133,7 @@ class UnitLog:
     :ivar end_index: the number of the next unit.
     :ivar tail: the bytes of units ``tail_index`` up to ``end_index``.
     :ivar written_index: units below it are in the files (not necessarily synced).
+    :ivar is_torn: files behind its end were found, and are gone: what was in them has to be derived again.
     :ivar dirty: on its owner's list of rows to be written.
     :ivar dirty_since_ms: store time of the newest message when it came there: all of its older units are written.
     """
@@ -136,6 +145,7 @@ class UnitLog:
         "end_index",
         "file_bytes",
         "first_index",
+        "is_torn",
         "tail",
         "tail_index",
         "unit_bytes",
@@ -147,6 +157,7 @@ class UnitLog:
         self.unit_bytes = unit_bytes
         self.file_bytes = file_bytes
         self.first_index = 0
+        self.is_torn = False
         self.dirty = False
         self.dirty_since_ms = 0
         self._reset(0)
@@ -157,9 +168,11 @@ class UnitLog:
 
     # ------------------------------------------------------------------ opening
 
-    def load(self, disk: IDisk) -> None:
-        """Find the row's files and its end.
+    def load(self, disk: IDisk, log_start: int = 0) -> None:
+        """Find the row's files and its end. Where one of its files is missing it ends before that, or, when the log does not hold
+        the messages before any more, begins behind it.
 
+        :param log_start: the first byte of the log.
         :raises StoreError: a file is longer than configured, or shorter and neither empty nor the last one.
         """
         names = [name for name in disk.listdir(self.directory) if name.isdigit()]
@@ -167,11 +180,40 @@ class UnitLog:
             self.first_index = 0
             self._reset(0)
             return
+        if int(names[-1]) - int(names[0]) != (len(names) - 1) * self.file_bytes:
+            names = self._without_gap(disk, names, log_start)
         for name in names:
             self._check_file(disk, name, is_last=name == names[-1])
         last_offset = int(names[-1])
         self.first_index = int(names[0]) // self.unit_bytes
         self._reset(last_offset // self.unit_bytes + self._find_end(disk, names[-1]))
+
+    def _without_gap(self, disk: IDisk, names: list[str], log_start: int) -> list[str]:
+        """The files of the row that hang together; the others are deleted."""
+        gaps = [
+            number
+            for number in range(1, len(names))
+            if int(names[number]) - int(names[number - 1]) != self.file_bytes
+        ]
+        head = disk.read_at(f"{self.directory}/{names[gaps[-1]]}", 0, _HEAD.size)
+        offset, size = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 0)
+        if 0 < size < CQ_FILLER_SIZE and offset <= log_start:
+            kept = names[gaps[-1] :]
+        else:
+            kept = names[: gaps[0]]
+            self.is_torn = True
+        log.error(
+            "files of {directory} are missing behind {names}: {count} of {all} are left",
+            directory=self.directory,
+            names=", ".join(names[number - 1] for number in gaps[:5]),
+            count=len(kept),
+            all=len(names),
+        )
+        # From the end backwards, or from the beginning on: what a crash leaves has the same gap.
+        doomed = [name for name in names if name not in set(kept)]
+        for name in reversed(doomed) if self.is_torn else doomed:
+            disk.remove(f"{self.directory}/{name}")
+        return kept
 
     def _check_file(self, disk: IDisk, name: str, *, is_last: bool) -> None:
         path = f"{self.directory}/{name}"
