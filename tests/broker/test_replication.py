@@ -148,6 +148,21 @@ def test_a_master_set_by_hand_is_followed_whatever_name_servers_say(world: World
     assert bodies(slave) == [b"one"]
 
 
+def test_a_master_set_by_hand_that_nobody_knows_is_followed_a_little_later(world: World) -> None:
+    """First it is looked for, so that it can be asked whether its log is the same."""
+    world.answer = RegisterBrokerResponseHeader()
+    slave = world.start_slave(ha_master_address=MASTER_HA)
+    world.settle(14)
+    assert slave.core.replication.ha.follower.link is None
+    world.settle(2)
+    assert slave.core.replication.ha.follower.link is not None
+
+
+def test_without_name_servers_a_master_set_by_hand_is_followed_at_once(world: World) -> None:
+    slave = world.start_slave(ha_master_address=MASTER_HA, namesrv_addr="")
+    assert slave.core.replication.ha.follower.link is not None
+
+
 def test_a_name_server_that_knows_no_master_changes_nothing(world: World) -> None:
     slave = world.start_slave()
     world.answer = RegisterBrokerResponseHeader()
@@ -382,7 +397,10 @@ def test_a_topic_that_began_anew_at_the_master_begins_anew_here(world: World) ->
 # ----------------------------------------------------------------- logs that went different ways
 
 
-def test_a_log_that_ends_differently_is_told_and_left_alone(world: World) -> None:
+@pytest.mark.parametrize("by_hand", [{}, {"ha_master_address": MASTER_HA}], ids=["", "by hand"])
+def test_a_log_that_ends_differently_is_told_and_left_alone(
+    world: World, by_hand: dict[str, str]
+) -> None:
     for _ in range(3):
         world.peer.send(body=b"shared")
     slave = world.start_slave()
@@ -392,7 +410,7 @@ def test_a_log_that_ends_differently_is_told_and_left_alone(world: World) -> Non
     alone.stop()
     for _ in range(4):
         world.peer.send(body=b"only ther")
-    world.start_slave(slave.disk)
+    world.start_slave(slave.disk, **by_hand)
     world.settle(6)
     assert bodies(world.slave)[3:] == [b"only here"]
     assert world.network.wires == []

@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from txrocketmq.broker.feature import Feature
+from txrocketmq.broker.registration import name_servers
 from txrocketmq.broker.replication.compacted import MastersCopies
 from txrocketmq.broker.replication.divergence import DivergenceCheck
 from txrocketmq.broker.replication.membership import Membership
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 LOOK_FOR_MASTER_S = 5.0
 """How often a slave without a master asks the name servers for one."""
+LOOKS_FOR_MASTER = 3
+"""So often before the master of `haMasterAddress` is followed though nobody says who it is: it cannot be asked for its log's end then."""
 SHORTEST_ADDRESS = 6
 """A shorter `haMasterAddress` is none, as officially."""
 NO_CONTROLLER = "this request is only for brokers with enableControllerMode"
@@ -87,6 +90,7 @@ class Replication(Feature):
         core.pull.master_is_there = self._master_is_there
         self._by_hand = False
         self._looking: Sweep | None = None
+        self._looks = 0
         self._initial_offset = 0
         self._master_comes_s = 0.0
         self._going_online: PreOnline | None = None
@@ -125,8 +129,9 @@ class Replication(Feature):
             self.members.start()
         if not self.is_slave:
             return
-        if self._by_hand:
-            self.ha.follower.set_master_address(by_hand)
+        if not name_servers(self._core.config.namesrv_addr):
+            # Nobody will tell who the master is, so it cannot be asked for its log's end.
+            self._follow_by_hand()
         self.sync.start()
         self._looking = Sweep(self._core.clock, LOOK_FOR_MASTER_S, self._look_for_master)
 
@@ -165,8 +170,14 @@ class Replication(Feature):
             return
         if answer.master_addr:
             self.sync.set_master_address(answer.master_addr)
+            self._follow_by_hand()
         if answer.ha_server_addr and not self._by_hand:
             self.ha.follower.set_master_address(answer.ha_server_addr)
+
+    def _follow_by_hand(self) -> None:
+        """Follow `haMasterAddress`, where it is set."""
+        if self._by_hand:
+            self.ha.follower.set_master_address(self._config.ha_master_address)
 
     def _follow(self, address: str | None, ha_address: str | None) -> None:
         """The group's master is elsewhere, or there is none for now (acting-master mode)."""
@@ -208,6 +219,9 @@ class Replication(Feature):
     def _look_for_master(self) -> None:
         if self.sync.master_address is None:
             self._core.registration.register_all(True)
+            self._looks += 1
+            if self._looks >= LOOKS_FOR_MASTER:
+                self._follow_by_hand()
 
     # ------------------------------------------------------------------ requests
 
