@@ -188,6 +188,18 @@ def test_an_older_term_changes_nothing(group: Group) -> None:
         assert role(one) == ("SYNC_MASTER", 0)
 
 
+def test_an_older_term_of_the_same_master_does_not_take_a_slave_back(group: Group) -> None:
+    group.start(1)
+    two = group.start(2)
+    group.controller.elect(1)
+    group.notify(2)
+    newest = two.core.replication.master_epoch
+    assert newest == group.controller.epoch
+    group.controller.epoch -= 1
+    group.notify(2)
+    assert two.core.replication.master_epoch == newest
+
+
 def test_a_change_that_nobody_told_is_seen_at_the_controller(group: Group) -> None:
     one, two = group.start(1), group.start(2)
     group.controller.elect(2)
