@@ -306,7 +306,14 @@ class OfficialCluster(Cluster):
         self._slots = slots
         self._host: Puppet | None = None
         self._running: set[int] = set()
+        self._properties: dict[str, str] = {}
+        self._files: dict[str, str] = {}
         super().__init__(name_servers, broker_settings, store)
+
+    def use(self, properties: Mapping[str, str], files: Mapping[str, str]) -> None:
+        """Before the first start: system properties of the process, and files of its ``conf`` directory, name to content."""
+        self._properties.update(properties)
+        self._files.update(files)
 
     @property
     def provider(self) -> str:  # type: ignore[override]
@@ -326,7 +333,9 @@ class OfficialCluster(Cluster):
 
     def _hosted(self) -> Puppet:
         if self._host is None:
-            self._host = Puppet(self._slots, self.line)
+            self._host = Puppet(self._slots, self.line, properties=self._properties)
+            for name, content in self._files.items():
+                (Path(self._host.home) / "conf" / name).write_text(content)
             # Servers are needed until the cluster is closed.
             self._host.in_use().__enter__()
         return self._host

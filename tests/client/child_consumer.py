@@ -40,6 +40,7 @@ class OurConsumer:
         self._rows: list[Row] = []
         self._news = threading.Condition()
         self.client_id = ""
+        self.queues: list[tuple[str, int]] = []
         self.has_stopped = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -54,6 +55,8 @@ class OurConsumer:
                     self._rows.append(Row(*found))
                 else:
                     self.client_id = found.get("client_id", self.client_id)
+                    if "queues" in found:
+                        self.queues = sorted((broker, number) for broker, number in found["queues"])
                     self.has_stopped = found.get("stopped", False)
                 self._news.notify_all()
 
@@ -90,6 +93,11 @@ class OurConsumer:
         due = set(seqs)
         self._until(lambda: due <= {row.seq for row in self._rows}, "missed some")
         return self.rows()
+
+    def wait_queues(self, wanted: Collection[tuple[str, int]]) -> None:
+        """Wait until it holds exactly these queues."""
+        due = sorted(wanted)
+        self._until(lambda: self.queues == due, f"holds {self.queues}, not {due}")
 
     def stop(self) -> None:
         """End it in good order."""

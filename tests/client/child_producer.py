@@ -11,14 +11,23 @@ from typing import Any
 
 PROGRAM = Path(__file__).with_name("real_producer.py")
 ROOT = PROGRAM.parents[2]
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 
 
 def produce(
-    namesrv: str, topic: str, seed: str, count: int, mode: str, size: int = 128, **environment: str
+    namesrv: str,
+    topic: str,
+    seed: str,
+    count: int,
+    mode: str,
+    size: int = 128,
+    *,
+    more: dict[str, Any] | None = None,
+    **environment: str,
 ) -> dict[str, Any]:
     """Send messages from a process of its own; what it says of them. AssertionError with its output when it fails."""
     command = [sys.executable, str(PROGRAM), namesrv, topic, seed, str(count), mode, str(size)]
+    command.append(json.dumps(more or {}))
     done = subprocess.run(
         command,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},

@@ -1,8 +1,9 @@
 """A consumer of ours in a process of its own, for tests with real servers. Its argument is a JSON object; it prints a line for each message and
 ends in good order when its input ends.
 
-``namesrv``, ``group``, ``topic``; ``kind``: ``push``, ``orderly``, ``threads``, ``pop``, ``lite`` (polls) or ``iterate``; ``instance``; ``tags``; ``settings`` of the
-consumer; ``fail_first``: handlers fail at the first try of every so many-th message; ``delay_ms``: what a handler takes.
+``namesrv``, ``group``, ``topic``; ``kind``: ``push``, ``orderly``, ``threads``, ``pop``, ``reply`` (as the Java puppet's replier), ``lite`` (polls), ``iterate`` or ``pull``;
+``client``: settings of the client; ``acl``: access and secret key; ``tags``, or ``sql``; ``settings`` of the consumer; ``strategy``: its name;
+``fail_first``: handlers fail at the first try of every so many-th message; ``delay_ms``: what a handler takes. Queues that change are told as well.
 """
 
 from __future__ import annotations
@@ -29,14 +30,40 @@ from twisted.internet.task import deferLater, react
 from twisted.logger import globalLogBeginner, textFileLogObserver
 
 from txrocketmq.client.config import ClientConfig
-from txrocketmq.client.consumer.config import PullConfig, PushConfig
+from txrocketmq.client.consumer.allocation import (
+    AllocateAveragely,
+    AllocateAveragelyByCircle,
+    AllocateByConsistentHash,
+    AllocateMachineRoomNearby,
+)
+from txrocketmq.client.consumer.config import MessageSelector, PullConfig, PushConfig
 from txrocketmq.client.consumer.handlers import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from txrocketmq.client.consumer.lite_pull import LitePullConsumer
+from txrocketmq.client.consumer.pull import PullConsumer
 from txrocketmq.client.consumer.push import PushConsumer
+from txrocketmq.client.hooks import AclHook
+from txrocketmq.client.producer.producer import Producer
+from txrocketmq.client.replies import create_reply
+from txrocketmq.errors import RocketMQError
 from txrocketmq.model.heartbeat import ConsumeFromWhere, MessageModel
 from txrocketmq.model.message import MessageExt
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+
+def room(number: int) -> str:
+    """As the Java puppet's rooms."""
+    return "odd" if number % 2 else "even"
+
+
+STRATEGIES: dict[str, Any] = {
+    "AVG": AllocateAveragely,
+    "AVG_BY_CIRCLE": AllocateAveragelyByCircle,
+    "CONSISTENT_HASH": AllocateByConsistentHash,
+    "MACHINE_ROOM_NEARBY": lambda: AllocateMachineRoomNearby(
+        AllocateAveragely(), lambda queue: room(queue.queue_id), lambda client: room(len(client))
+    ),
+}
 
 
 class Input(Protocol):
@@ -58,7 +85,16 @@ class Run:
         self.settings = dict(told.get("settings", {}))
         model = self.settings.pop("message_model", "CLUSTERING")
         self.settings["message_model"] = MessageModel(model)
-        self.settings.setdefault("consume_from_where", FIRST)
+        where = self.settings.pop("consume_from_where", FIRST)
+        self.settings["consume_from_where"] = ConsumeFromWhere(where)
+        if told.get("strategy"):
+            self.settings["allocate_strategy"] = STRATEGIES[told["strategy"]]()
+        self.client = ClientConfig(namesrv_addr=told["namesrv"], **told.get("client", {}))
+        self.hooks = [AclHook(*told["acl"])] if told.get("acl") else []
+        self.replier: Producer | None = None
+        self.wanted: Any = told.get("tags")
+        if told.get("sql"):
+            self.wanted = MessageSelector.by_sql(told["sql"])
 
     def say(self, message: MessageExt) -> None:
         """A line as ``interop.harness.clients.Row``."""
@@ -71,7 +107,7 @@ class Run:
             message.tags,
             message.keys,
             message.reconsume_times,
-            message.msg_id,
+            message.uniq_key or message.msg_id,
             int(self.reactor.seconds() * 1000),
         ]
         print(json.dumps(row), flush=True)
@@ -108,27 +144,64 @@ class Run:
             self.reactor.callFromThread(self.say, message)
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
+    async def handle_request(self, messages: list[MessageExt], context: Any) -> Any:
+        """Replies as the Java puppet's replier does."""
+        assert self.replier is not None
+        for message in messages:
+            # The message that made the topic asks nothing.
+            if "CORRELATION_ID" in message.properties:
+                await self.replier.send(create_reply(message, b"re:" + message.body))
+        return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    def tell_queues(self, topic: str, every: Any, mine: Any) -> None:
+        """The queues of this member."""
+        if topic.endswith(self.told["topic"]) and not topic.startswith("%RETRY%"):
+            queues = [[queue.broker_name, queue.queue_id] for queue in mine]
+            print(json.dumps({"queues": queues}), flush=True)
+
     def make(self) -> Any:
-        told = self.told
-        client = ClientConfig(namesrv_addr=told["namesrv"], **told.get("client", {}))
+        told, kind = self.told, self.told["kind"]
         common: Any = (self.reactor, told["group"])
-        if told["kind"] in ("lite", "iterate"):
-            lite = LitePullConsumer(*common, client, PullConfig(**self.settings))
-            lite.subscribe(told["topic"], told.get("tags"))
+        if kind == "pull":
+            return PullConsumer(*common, self.client, PullConfig(**self.settings), hooks=self.hooks)
+        if kind in ("lite", "iterate"):
+            lite = LitePullConsumer(
+                *common, self.client, PullConfig(**self.settings), hooks=self.hooks
+            )
+            lite.subscribe(told["topic"], self.wanted)
             return lite
+        handlers = {
+            "orderly": self.handle_orderly,
+            "threads": self.handle_in_thread,
+            "reply": self.handle_request,
+        }
+        settings = PushConfig(
+            orderly=kind == "orderly",
+            client_rebalance=kind != "pop",
+            message_queue_listener=self.tell_queues,
+            **self.settings,
+        )
         return PushConsumer(
             *common,
-            {told["topic"]: told.get("tags")},
-            {"orderly": self.handle_orderly, "threads": self.handle_in_thread}.get(
-                told["kind"], self.handle
-            ),
-            client,
-            PushConfig(
-                orderly=told["kind"] == "orderly",
-                client_rebalance=told["kind"] != "pop",
-                **self.settings,
-            ),
+            {told["topic"]: self.wanted},
+            handlers.get(kind, self.handle),
+            self.client,
+            settings,
+            hooks=self.hooks,
         )
+
+    async def pull(self, consumer: PullConsumer) -> None:
+        """All queues by turns, from where the group stands."""
+        queues = await consumer.fetch_subscribe_message_queues(self.told["topic"])
+        places = {queue: await consumer.fetch_consume_offset(queue) or 0 for queue in queues}
+        while consumer.is_running:
+            for queue, place in places.items():
+                result = await consumer.pull(queue, None, place)
+                for message in result.messages:
+                    self.say(message)
+                places[queue] = result.next_begin_offset
+                consumer.update_consume_offset(queue, result.next_begin_offset)
+            await deferLater(self.reactor, 0.05, lambda: None)
 
     async def poll(self, consumer: LitePullConsumer) -> None:
         while consumer.is_running:
@@ -143,12 +216,21 @@ class Run:
         """Consume until the input ends."""
         given = Input()
         StandardIO(given)
+        readers: dict[str, Any] = {"lite": self.poll, "iterate": self.iterate, "pull": self.pull}
+        if self.told["kind"] == "reply":
+            group = self.told["group"] + "-replies"
+            self.replier = Producer(self.reactor, group, self.client, hooks=self.hooks)
+            await self.replier.start()
         async with self.make() as consumer:
             print(json.dumps({"client_id": consumer.instance.client_id}), flush=True)
-            if self.told["kind"] in ("lite", "iterate"):
-                reading = self.poll if self.told["kind"] == "lite" else self.iterate
-                Deferred.fromCoroutine(reading(consumer)).addErrback(lambda _: None)
+            reading = readers.get(self.told["kind"])
+            if reading is not None:
+                # What it was doing when the consumer stopped fails.
+                done = Deferred.fromCoroutine(reading(consumer))
+                done.addErrback(lambda failure: failure.trap(RocketMQError))
             await given.ended
+        if self.replier is not None:
+            await self.replier.stop()
         print(json.dumps({"stopped": True}), flush=True)
 
 

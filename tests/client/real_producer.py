@@ -1,10 +1,11 @@
 """A producer of ours in a process of its own, for tests with real servers: does what its arguments say and prints one JSON object.
 
-    python real_producer.py NAMESRV TOPIC SEED COUNT MODE SIZE
+    python real_producer.py NAMESRV TOPIC SEED COUNT MODE SIZE [MORE]
 
 MODE: ``async`` (64 in flight), ``oneway``, ``batch``, ``ordered``, ``compressed``, ``transaction`` (each third committed, rolled back, left to the
 check, which commits), ``delay`` (level 1), ``recall`` (due in four seconds; each second one is taken back), ``traced`` (as ``async``, traces go to the topic ``TRACE-`` and the topic's name), ``request`` (a consumer of
-ours replies; what it said).
+ours replies; what it said), ``ask`` (as the Java puppet's asker, whoever replies), ``timed`` (due in four seconds), ``zstd``, ``auto`` (collected to batches).
+MORE: a JSON object with ``client``, settings of the client, and ``acl``, access and secret key.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from txrocketmq.client.config import ClientConfig
 from txrocketmq.client.consumer.config import PushConfig
 from txrocketmq.client.consumer.handlers import ConsumeConcurrentlyStatus
 from txrocketmq.client.consumer.push import PushConsumer
+from txrocketmq.client.hooks import AclHook
 from txrocketmq.client.producer.config import ProducerConfig
 from txrocketmq.client.producer.producer import Producer
 from txrocketmq.client.replies import create_reply
@@ -71,7 +73,8 @@ class Run:
     """One run of messages."""
 
     def __init__(self, reactor: Any, arguments: list[str]) -> None:
-        self.namesrv, self.topic, self.seed, count, self.mode, size = arguments
+        self.namesrv, self.topic, self.seed, count, self.mode, size, *more = arguments
+        self.more: dict[str, Any] = json.loads(more[0]) if more else {}
         self.count, self.size = int(count), int(size)
         self.checked: list[str] = []
         self._all_checked: Deferred[None] = Deferred()
@@ -88,14 +91,18 @@ class Run:
         """Send, and tell what came of it."""
         group = f"pg-{self.seed}"
         settings = ProducerConfig(compress_msg_body_over_howmuch=4096, compress_type="LZ4")
-        if self.mode == "compressed":
-            settings = ProducerConfig(compress_msg_body_over_howmuch=1, compress_type="ZLIB")
+        if self.mode in ("compressed", "zstd"):
+            kind = "ZSTD" if self.mode == "zstd" else "ZLIB"
+            settings = ProducerConfig(compress_msg_body_over_howmuch=1, compress_type=kind)
+        settings.auto_batch = self.mode == "auto"
         client = ClientConfig(
             namesrv_addr=self.namesrv,
             enable_trace=self.mode == "traced",
             trace_topic=f"TRACE-{self.topic}",
+            **self.more.get("client", {}),
         )
-        producer = Producer(self._reactor, group, client, settings, check=self.check)
+        hooks = [AclHook(*self.more["acl"])] if "acl" in self.more else []
+        producer = Producer(self._reactor, group, client, settings, check=self.check, hooks=hooks)
         async with producer:
             messages = [message(self.topic, self.seed, seq, self.size) for seq in range(self.count)]
             sent = await getattr(self, f"_{self.mode}")(producer, messages)
@@ -111,7 +118,22 @@ class Run:
         results = [first, *await gatherResults(sends, consumeErrors=True)]
         return [place(seq, result) for seq, result in enumerate(results)]
 
-    _compressed = _traced = _async
+    _compressed = _traced = _zstd = _auto = _async
+
+    async def _ask(self, producer: Producer, messages: list[Message]) -> list[Any]:
+        asked = [
+            producer.request(
+                Message(self.topic, f"{self.seed}-{number}".encode()), timeout_ms=60_000
+            )
+            for number in range(self.count)
+        ]
+        replies = await gatherResults(asked, consumeErrors=True)
+        return [reply.body.decode() for reply in replies]
+
+    async def _timed(self, producer: Producer, messages: list[Message]) -> list[Any]:
+        for one in messages:
+            one.delay_time_ms = RECALLED_DELAY_MS
+        return await self._async(producer, messages)
 
     async def _request(self, producer: Producer, messages: list[Message]) -> list[Any]:
         await producer.send(Message(self.topic, b"makes the topic"))

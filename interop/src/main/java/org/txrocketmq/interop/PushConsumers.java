@@ -8,12 +8,17 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -73,6 +78,9 @@ final class PushConsumers {
         // A stop lets listeners that run come to their end, so that what they took is committed.
         client.setAwaitTerminationMillisWhenShutdown(10_000);
         client.setPullBatchSize(args.integer("pull_batch", 32));
+        if (args.has("strategy")) {
+            client.setAllocateMessageQueueStrategy(strategy(args.text("strategy")));
+        }
         if (args.has("pop_invisible_ms")) {
             letBrokerDecide(client, args.number("pop_invisible_ms"));
         }
@@ -125,6 +133,35 @@ final class PushConsumers {
         String sequence = message.getUserProperty(Received.SEQUENCE);
         return sequence != null && !failTimes.isEmpty()
             && message.getReconsumeTimes() < failTimes.get(Integer.parseInt(sequence) % failTimes.size());
+    }
+
+    /** The official strategy of that name. */
+    private static AllocateMessageQueueStrategy strategy(String name) {
+        switch (name) {
+            case "AVG":
+                return new AllocateMessageQueueAveragely();
+            case "AVG_BY_CIRCLE":
+                return new AllocateMessageQueueAveragelyByCircle();
+            case "CONSISTENT_HASH":
+                return new AllocateMessageQueueConsistentHash();
+            case "MACHINE_ROOM_NEARBY":
+                return new AllocateMachineRoomNearby(new AllocateMessageQueueAveragely(), new Rooms());
+            default:
+                throw new IllegalArgumentException("no strategy " + name);
+        }
+    }
+
+    /** Queues with even numbers are in the room {@code even}, and so are clients whose id has an even length; the others are in {@code odd}. */
+    private static final class Rooms implements AllocateMachineRoomNearby.MachineRoomResolver {
+        @Override
+        public String brokerDeployIn(MessageQueue queue) {
+            return queue.getQueueId() % 2 == 0 ? "even" : "odd";
+        }
+
+        @Override
+        public String consumerDeployIn(String clientId) {
+            return clientId.length() % 2 == 0 ? "even" : "odd";
+        }
     }
 
     private boolean mayFail(String name) {
