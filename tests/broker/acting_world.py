@@ -40,6 +40,7 @@ ACTING: dict[str, Any] = {
     "broker_not_active_timeout_millis": 3000,
     "transaction_check_interval": 3000,
     "transaction_time_out": 2000,
+    "transaction_op_batch_interval": 200,
     "revive_interval": 500,
 }
 

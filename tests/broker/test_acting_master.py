@@ -12,12 +12,15 @@ from pops import PopConsumer
 from small_broker import Peer, SmallBroker, properties, pull_header
 from transactions import COMMIT, Producer
 
+from txrocketmq.broker.escape.places import places_of, specific_place
 from txrocketmq.codec.headers import (
     ExchangeHAInfoRequestHeader,
     NotifyMinBrokerIdChangeRequestHeader,
 )
 from txrocketmq.model.codes import RequestCode, ResponseCode
+from txrocketmq.model.javahash import java_hash
 from txrocketmq.model.names import TIMER_TOPIC, TRANS_HALF_TOPIC
+from txrocketmq.model.route import BrokerData, QueueData, TopicRouteData
 
 TOPIC = "TopicA"
 REVIVE = "rmq_sys_REVIVE_LOG_ClusterA"
@@ -113,6 +116,30 @@ def test_old_name_servers_show_the_group_by_a_topic_of_its_own(world: World) -> 
     members = world.brokers[SLAVE].core.replication.members
     assert (members.alive, members.min_broker_id) == (2, 0)
     lose_master(world)
+
+
+def test_places_are_those_that_other_masters_have_open() -> None:
+    def queue(name: str, perm: int, count: int = 2) -> QueueData:
+        return QueueData(broker_name=name, perm=perm, write_queue_nums=count, read_queue_nums=count)
+
+    route = TopicRouteData(
+        queue_datas=[
+            queue("d", 6),
+            queue("own", 6),
+            queue("c", 4),
+            queue("b", 6),
+            queue("a", 2, 1),
+        ],
+        broker_datas=[
+            BrokerData(broker_name=name, broker_addrs={1 if name == "b" else 0: "192.0.2.9:1"})
+            for name in ("a", "b", "c", "d", "own")
+        ],
+    )
+    found = places_of(route, "own")
+    # Sorted by name; "c" is closed for writing, "b" has no master.
+    assert found == [("a", 0), ("d", 0), ("d", 1)]
+    chosen = specific_place(found, "T", ("192.0.2.2", 10911))
+    assert chosen == found[java_hash("T/192.0.2.2:10911") % 3]
 
 
 # ----------------------------------------------------------------- delays
@@ -292,7 +319,7 @@ def test_an_open_transaction_is_asked_for_by_the_other_broker(world: World) -> N
     there = Producer(other)
     world.until(lambda: bool(there.listen()))
     assert other.store.max_offset(TRANS_HALF_TOPIC, 0) >= 1
-    assert there.asked[-1][1].body == b"open"
+    assert {asked.body for _, asked in there.asked} == {b"open"}
     there.answer(COMMIT)
     world.settle(0.5)
     assert bodies(other, TOPIC) == [b"open"]
