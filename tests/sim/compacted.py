@@ -96,6 +96,7 @@ class CompactedWorld(CleaningWorld):
         while offset < end:
             result = self._await(self.store.get_message(*key, offset, 32, 1 << 20, None))
             if isinstance(result, Failure):
+                self._check_alive()
                 faults = self.disk.faults.sync_eio or self.disk.faults.sync_enospc
                 full = self.disk.used_bytes + 10_000 > self.disk.capacity_bytes
                 require(bool(faults or full), f"{key} can be read: {result.getTraceback()}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -247,3 +248,18 @@ def test_a_checkpoint_of_garbage_is_shown_as_it_is(root: Path) -> None:
     result = tool("info", root)
     assert result.exit_code == 0
     assert "(no time)" in result.output
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_repair_derives_light_queues_when_the_configuration_has_them(
+    root: Path, knows: bool
+) -> None:
+    conf = root.parent / "broker.conf"
+    conf.write_text(BROKER_CONF)
+    shutil.rmtree(root / "consumequeue" / LIGHT)
+    options = ("-c", conf) if knows else ()
+    assert tool("repair", root, "--apply", *options).exit_code == 0
+    listed = tool("ls", root).output
+    assert (LIGHT in listed) is knows
+    if knows:
+        assert tool("verify", root).exit_code == 0
