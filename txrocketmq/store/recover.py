@@ -162,8 +162,7 @@ class Recoverer:
         self._now_ms = now_ms
         self._last_timestamp_ms = 0
         self._known: NextOffsets | None = None
-        #: The first record that is not derived, as replicas may not have it.
-        self._hidden: int | None = None
+        self._hidden: int | None = None  # The first record that replicas may lack: not derived.
 
     def cancel(self) -> None:
         """Give up at the next piece."""
