@@ -14,7 +14,9 @@ from txrocketmq.client.consumer.config import PullConfig
 from txrocketmq.client.consumer.lite_pull import LitePullConsumer
 from txrocketmq.client.interfaces import IConsumerRole
 from txrocketmq.errors import MQClientError
+from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.heartbeat import MessageModel
+from txrocketmq.remoting.dispatch import Reply
 from txrocketmq.testing.pools import ImmediatePool
 
 
@@ -305,3 +307,25 @@ def test_names_have_their_name_space_on_the_wire_alone() -> None:
     assert [message.topic for message in messages] == [TOPIC]
     world.wait(consumer.seek_to_begin(queue(0)))
     assert polled(world, consumer, 1) == [b"x"]
+
+
+def test_a_broker_that_knows_no_lite_pulls_is_asked_for_plain_ones() -> None:
+    """As those of the 4.9 line."""
+    world = ConsumerWorld()
+    sent = world.fill(4)
+    refused: list[int] = []
+    table = world.brokers[2].dispatcher._table
+    _, *rest = table[int(RequestCode.LITE_PULL_MESSAGE)]
+
+    def refuse(request: Any) -> Reply:
+        refused.append(1)
+        return Reply(3, remark=" request type 361 not supported")
+
+    table[int(RequestCode.LITE_PULL_MESSAGE)] = (refuse, *rest)
+    consumer = lite(world)
+    assert sorted(polled(world, consumer, 4)) == sorted(sent)
+    world.put(b"more")
+    assert polled(world, consumer, 1) == [b"more"]
+    # Once for each queue at most.
+    assert 1 <= len(refused) <= 4
+    world.wait(consumer.stop())

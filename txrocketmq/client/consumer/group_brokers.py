@@ -53,6 +53,7 @@ class GroupBrokers:
         self._routes = instance.routes
         self._group = group
         self._unit_mode = unit_mode
+        self._no_lite_pull: set[str] = set()
 
     # ------------------------------------------------------------------ members
 
@@ -170,10 +171,33 @@ class GroupBrokers:
         if found.is_slave:
             # A slave's offsets come from its master.
             header.sys_flag &= ~PULL_COMMIT_OFFSET
+        lite = lite and found.address not in self._no_lite_pull
         asked = self._api.pull_message(found.address, queue.broker_name, header, timeout_ms, lite)
+        if lite:
+            asked.addErrback(
+                self._without_lite, found.address, queue.broker_name, header, timeout_ms
+            )
         if is_logical(queue.broker_name):
             asked.addCallback(_number_logically, queue)
         return asked.addCallback(lambda result: (result, found.is_slave))
+
+    def _without_lite(
+        self,
+        failure: Failure,
+        address: str,
+        broker_name: str,
+        header: PullMessageRequestHeader,
+        timeout_ms: int,
+    ) -> Deferred[PullResult] | Failure:
+        """Brokers of the 4.9 line know no request of its own for lite pulls: they are asked for plain ones from then on."""
+        error = failure.value
+        if (
+            not isinstance(error, BrokerError)
+            or error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        ):
+            return failure
+        self._no_lite_pull.add(address)
+        return self._api.pull_message(address, broker_name, header, timeout_ms, False)
 
     # ------------------------------------------------------------------ locks
 
