@@ -6,7 +6,7 @@ import itertools
 import os
 from contextlib import ExitStack
 
-from .clients import Admin
+from .clients import Admin, Producer
 from .cluster import Cluster
 from .columns import Column
 from .puppet import Puppet, PuppetPool
@@ -44,6 +44,18 @@ class Cell:
             words = ("-b", self.cluster.broker_address, "-k", key, "-v", value)
             done = self.admin.command("updateBrokerConfig", *words)
             assert "update broker config success" in done["output"], done["output"]
+
+    def make_topics(self, producer: Producer, *topics: str) -> None:
+        """The first message of a topic makes it; consumers are told not to count that one."""
+        for topic in topics:
+            producer.send_text(topic, "makes the topic")
+            self.admin.wait_route(topic)
+
+    def make_retry_topic(self, group: str) -> None:
+        """Before its consumer starts: one that sees its retry topic come waits twenty seconds until it divides that topic's queues."""
+        topic = f"%RETRY%{group}"
+        self.admin.create_topic(self.cluster.broker_address, topic, 1)
+        self.admin.wait_route(topic)
 
     def close(self) -> None:
         """End what the test started."""

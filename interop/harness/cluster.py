@@ -401,6 +401,12 @@ def make_cluster(
     return OfficialCluster(slots, line, name_servers, broker_settings, store)
 
 
+def close_all(clusters: dict[str, Cluster]) -> None:
+    """End the servers that are kept between tests, so that a cell with servers of its own has the machine."""
+    while clusters:
+        clusters.popitem()[1].close()
+
+
 def _end_with_parent() -> None:
     """Have the kernel end this child when the test process dies, however it dies."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -14,7 +14,7 @@ import pytest
 from interop.harness import results
 from interop.harness.cell import Cell
 from interop.harness.clients import Admin
-from interop.harness.cluster import Cluster, make_cluster
+from interop.harness.cluster import Cluster, close_all, make_cluster
 from interop.harness.columns import Column, chosen_columns
 from interop.harness.jvm import JvmSlots
 from interop.harness.puppet import PuppetPool
@@ -56,8 +56,7 @@ def cluster(
 ) -> Cluster:
     """The shared cluster of this column's servers: one name server, one broker."""
     if column.servers not in clusters:
-        while clusters:
-            clusters.popitem()[1].close()
+        close_all(clusters)
         fresh = make_cluster(column.servers, jvm_slots)
         clusters[column.servers] = fresh.__enter__()
         Admin(puppets.get(column.line, column.serialize), fresh.namesrv).wait_broker(

@@ -12,7 +12,7 @@ import pytest
 from interop.harness import checks
 from interop.harness.acting import BESIDE, GROUP, ActingGroups
 from interop.harness.clients import Admin, Producer, PushConsumer
-from interop.harness.cluster import Cluster
+from interop.harness.cluster import Cluster, close_all
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.kinds import TransactionProducer
@@ -45,8 +45,7 @@ def puppet(puppets: PuppetPool) -> Any:
 def test_what_falls_due_while_the_master_is_away_is_delivered_once(
     makes: tuple[str, str, str], puppet: Puppet, jvm_slots: JvmSlots, clusters: dict[str, Cluster]
 ) -> None:
-    while clusters:
-        clusters.popitem()[1].close()
+    close_all(clusters)
     topic = f"Acting-{os.getpid()}-{next(_NUMBERS)}"
     with ActingGroups(jvm_slots, makes) as groups:
         try:

@@ -13,7 +13,7 @@ import pytest
 
 from interop.harness import checks
 from interop.harness.clients import Admin, Producer, PushConsumer
-from interop.harness.cluster import Cluster
+from interop.harness.cluster import Cluster, close_all
 from interop.harness.columns import by_tier
 from interop.harness.controlled import GROUP, ControlledGroup, stop_all
 from interop.harness.jvm import JvmSlots
@@ -44,8 +44,7 @@ def puppet(puppets: PuppetPool) -> Iterator[Puppet]:
 def test_another_master_is_elected_and_the_old_one_follows(
     makes: tuple[str, ...], puppet: Puppet, jvm_slots: JvmSlots, clusters: dict[str, Cluster]
 ) -> None:
-    while clusters:
-        clusters.popitem()[1].close()
+    close_all(clusters)
     topic = f"Controlled-{os.getpid()}-{next(_NUMBERS)}"
     with ControlledGroup(jvm_slots, makes) as group:
         try:
@@ -121,8 +120,7 @@ if IS_FULL:
     def test_operators_have_the_controller_elect_change_and_forget(
         puppet: Puppet, jvm_slots: JvmSlots, clusters: dict[str, Cluster]
     ) -> None:
-        while clusters:
-            clusters.popitem()[1].close()
+        close_all(clusters)
         with ControlledGroup(jvm_slots, (OURS, OURS)) as group:
             try:
                 _operate(group, Admin(puppet, group.namesrv))
@@ -131,8 +129,7 @@ if IS_FULL:
                 raise
 
     def test_brokers_find_the_controller_that_leads(clusters: dict[str, Cluster]) -> None:
-        while clusters:
-            clusters.popitem()[1].close()
+        close_all(clusters)
         with ControlledGroup(JvmSlots(3), (OURS, OURS), controllers=3) as group:
             try:
                 group.controller.end()
@@ -148,8 +145,7 @@ if IS_FULL:
     def test_a_mixed_trio_needs_no_longer_than_the_official_one(
         puppet: Puppet, clusters: dict[str, Cluster]
     ) -> None:
-        while clusters:
-            clusters.popitem()[1].close()
+        close_all(clusters)
         official = _median_s((J5, J5, J5))
         mixed = _median_s((OURS, OURS, J5))
         print(f"another master after {mixed:.2f} s, officially {official:.2f} s")

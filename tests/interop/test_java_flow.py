@@ -13,7 +13,7 @@ import pytest
 from interop.harness import checks
 from interop.harness.cell import Cell
 from interop.harness.clients import Admin, Producer, PushConsumer, Row
-from interop.harness.cluster import Cluster, make_cluster
+from interop.harness.cluster import Cluster, close_all, make_cluster
 from interop.harness.columns import Column, by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.puppet import Puppet, PuppetError, PuppetPool
@@ -125,8 +125,7 @@ class TestSlowConsumers:
         jvm_slots: JvmSlots,
     ) -> Iterator[tuple[Cluster, Puppet]]:
         """A broker that does so."""
-        while clusters:
-            clusters.popitem()[1].close()
+        close_all(clusters)
         puppet = puppets.get(column.line, column.serialize)
         with (
             puppet.in_use(),
@@ -192,8 +191,7 @@ class TestStrictLocks:
         puppets: PuppetPool,
         jvm_slots: JvmSlots,
     ) -> None:
-        while clusters:
-            clusters.popitem()[1].close()
+        close_all(clusters)
         puppet = puppets.get("5.4.0", "JSON")
         settings = {
             "lockInStrictMode": "true",

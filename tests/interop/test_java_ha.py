@@ -17,7 +17,7 @@ import pytest
 
 from interop.harness import checks
 from interop.harness.clients import Admin, Producer, PushConsumer
-from interop.harness.cluster import Cluster, make_cluster
+from interop.harness.cluster import Cluster, close_all, make_cluster
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.kinds import TransactionProducer
@@ -62,8 +62,7 @@ def group(
     request: pytest.FixtureRequest, clusters: dict[str, Cluster], jvm_slots: JvmSlots
 ) -> Iterator[ReplicaGroup]:
     """A master and its slave."""
-    while clusters:
-        clusters.popitem()[1].close()
+    close_all(clusters)
     master, slave, mode = request.param
     request.node.message_count = COUNT
     with make_group(jvm_slots, master, slave, mode) as made:
@@ -299,8 +298,7 @@ class TestFailover:
         """SYNC_MASTER and SYNC_FLUSH: the master is killed under load, the slave is promoted, and the two change places. The link between them
         is a good one, or it is split, delayed, cut and half closed all the time."""
         request.node.message_count = TURNS * PER_TURN
-        while clusters:
-            clusters.popitem()[1].close()
+        close_all(clusters)
         with make_group(jvm_slots, OURS, OURS, "sync", torn) as group:
             Admin(puppet, group.namesrv).wait_broker(GROUP)
             traffic = Traffic(puppet, group)
@@ -347,8 +345,7 @@ class TestTwoGroups:
         """Nobody insists: what an official producer does by itself within its three seconds is enough for every message."""
         count = 10_000 if IS_FULL else 300
         request.node.message_count = count
-        while clusters:
-            clusters.popitem()[1].close()
+        close_all(clusters)
         with make_group(jvm_slots, OURS, OURS, "sync") as group:
             settings = {
                 "brokerName": "other",

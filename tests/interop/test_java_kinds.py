@@ -31,20 +31,6 @@ QUICK: dict[str, Any] = {"poll_namesrv_ms": 2_000, "heartbeat_ms": 2_000}
 INSIST_MS = 90_000
 
 
-def make_topics(cell: Cell, producer: Producer, *topics: str) -> None:
-    """The first message of a topic makes it; consumers are told not to count that one."""
-    for topic in topics:
-        producer.send_text(topic, "makes the topic")
-        cell.admin.wait_route(topic)
-
-
-def make_retry_topic(cell: Cell, group: str) -> None:
-    """Before its consumer starts: one that sees its retry topic come waits twenty seconds until it divides that topic's queues."""
-    topic = f"%RETRY%{group}"
-    cell.admin.create_topic(cell.cluster.broker_address, topic, 1)
-    cell.admin.wait_route(topic)
-
-
 def counted(rows: Iterable[Row]) -> list[Row]:
     """Without the message that made the topic."""
     return [row for row in rows if row.seq >= 0]
@@ -70,7 +56,7 @@ class TestDelay:
     def test_they_come_when_their_level_is_over(self, cell: Cell) -> None:
         levels = [1, 2]
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
             with WatchedConsumer(
                 cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK
             ) as consumer:
@@ -98,7 +84,7 @@ class TestDelay:
     def test_a_thousand_a_second_are_less_than_a_second_late(self, cell: Cell) -> None:
         count, levels = min(cell.count, 10_000), [1, 2]
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
             with WatchedConsumer(
                 cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK
             ) as consumer:
@@ -130,9 +116,9 @@ class TestRetry:
         count = min(cell.count, 2_000) // 4 * 4
         fail_times = [0, 1, 2, 99]
         tries = [1, 2, 3, 3]
-        make_retry_topic(cell, cell.group)
+        cell.make_retry_topic(cell.group)
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
             with WatchedConsumer(
                 cell.puppet,
                 cell.namesrv,
@@ -167,7 +153,7 @@ class TestRetry:
     def test_an_orderly_group_gives_up_without_a_detour(self, cell: Cell) -> None:
         count = min(cell.count, 60)
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
             with WatchedConsumer(
                 cell.puppet,
                 cell.namesrv,
@@ -202,7 +188,7 @@ class TestTransactions:
     def test_only_committed_messages_come(self, cell: Cell) -> None:
         count = min(cell.count, 2_000) // 4 * 4
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
         due = [seq for seq in range(count) if seq % 2 == 0]
         with (
             TransactionProducer(
@@ -252,7 +238,7 @@ class TestFilters:
         )
         due = [3, 5, *range(10, 20), count]
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
             with WatchedConsumer(
                 cell.puppet,
                 cell.namesrv,
@@ -274,7 +260,7 @@ class TestFilters:
 
     def test_a_wrong_expression_stops_the_consumer_at_its_start(self, cell: Cell) -> None:
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
         with pytest.raises(PuppetError, match="Encountered"):
             WatchedConsumer(
                 cell.puppet, cell.namesrv, cell.group, cell.topic, sql="seq between", **QUICK
@@ -302,8 +288,8 @@ class TestRestart:
                 cell.puppet, cell.namesrv, cell.group + "-t", outcomes, **QUICK
             ) as deciding,
         ):
-            make_topics(cell, producer, delayed, failing, halves)
-            make_retry_topic(cell, cell.group + "-2")
+            cell.make_topics(producer, delayed, failing, halves)
+            cell.make_retry_topic(cell.group + "-2")
             with (
                 self.consumer(cell, "-1", delayed) as of_delayed,
                 self.consumer(cell, "-2", failing, fail_times=[1]) as of_failing,

@@ -10,7 +10,7 @@ import pytest
 
 from interop.harness import checks
 from interop.harness.clients import Admin, Producer
-from interop.harness.cluster import Cluster, make_cluster
+from interop.harness.cluster import Cluster, close_all, make_cluster
 from interop.harness.columns import Column, by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.puppet import Puppet, PuppetPool
@@ -30,8 +30,7 @@ def lit(
     jvm_slots: JvmSlots,
 ) -> Iterator[tuple[Cluster, Puppet]]:
     """A broker with light queues."""
-    while clusters:
-        clusters.popitem()[1].close()
+    close_all(clusters)
     puppet = puppets.get(column.line, column.serialize)
     with (
         puppet.in_use(),

@@ -39,20 +39,6 @@ def counted(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row.seq >= 0]
 
 
-def make_topics(cell: Cell, producer: Producer, *topics: str) -> None:
-    """The first message of a topic makes it; consumers are told not to count that one."""
-    for topic in topics:
-        producer.send_text(topic, "makes the topic")
-        cell.admin.wait_route(topic)
-
-
-def make_retry_topic(cell: Cell, group: str) -> None:
-    """One that sees its retry topic come waits twenty seconds until it divides that topic's queues."""
-    topic = f"%RETRY%{group}"
-    cell.admin.create_topic(cell.cluster.broker_address, topic, 1)
-    cell.admin.wait_route(topic)
-
-
 def wait_until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + 2 * PATIENCE_MS / 1000
     while not condition():
@@ -100,7 +86,7 @@ class TestConsumers:
             Producer(cell.puppet, cell.namesrv, cell.group + "-p", **QUICK) as producer,
             ExitStack() as stack,
         ):
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
             broadcast = {"model": "BROADCASTING"}
             members = {
                 "tags": self.consumer(cell, "-1", expression="red || blue"),
@@ -138,9 +124,9 @@ class TestOutcomes:
     def test_tries_are_counted_on_and_the_dead_are_buried_once(self, cell: Cell, how: str) -> None:
         count = min(cell.count, 200) // 2 * 2
         dead = f"%DLQ%{cell.group}"
-        make_retry_topic(cell, cell.group)
+        cell.make_retry_topic(cell.group)
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p", **QUICK) as producer:
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
             with WatchedConsumer(
                 cell.puppet,
                 cell.namesrv,
@@ -185,7 +171,7 @@ class TestOutcomes:
     def test_questions_are_answered_again(self, cell: Cell, how: str) -> None:
         few = 20
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
         expected = [f"re:{cell.seed}-{number}" for number in range(few)]
         with (
             Replier(cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK) as replier,
@@ -217,7 +203,7 @@ class TestOutcomes:
     def test_what_was_taken_back_stays_away(self, cell: Cell, how: str) -> None:
         few = 12
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p", **QUICK) as producer:
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
             with WatchedConsumer(
                 cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK
             ) as consumer:
@@ -294,7 +280,7 @@ class TestTransactions:
                     cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK
                 ) as consumer,
             ):
-                make_topics(cell, producer, cell.topic)
+                cell.make_topics(producer, cell.topic)
                 deciding.send(cell.topic, cell.seed, few, size=SIZE)
                 # These were asked for once: some ended by that, the others are in doubt still.
                 deciding.wait_asked(few * 5 // kinds)
@@ -376,7 +362,7 @@ class TestCopies:
                 cell.puppet, cell.namesrv, cell.group + "-t", ["commit"], **QUICK
             ) as deciding,
         ):
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
             with WatchedConsumer(
                 cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK
             ) as consumer:
@@ -429,7 +415,7 @@ class TestOrderLocks:
         puppet = cell.another_puppet()
         settings: dict[str, Any] = {"listener": "orderly", "persist_offset_ms": 500, **QUICK}
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
-            make_topics(cell, producer, cell.topic)
+            cell.make_topics(producer, cell.topic)
             dying = PushConsumer(
                 puppet, cell.namesrv, cell.group, cell.topic, record_file=str(record), **settings
             )

@@ -10,7 +10,7 @@ import pytest
 
 from interop.harness import checks
 from interop.harness.clients import Admin, Producer, PushConsumer
-from interop.harness.cluster import Cluster
+from interop.harness.cluster import Cluster, close_all
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.mixed import MixedCluster
@@ -40,8 +40,7 @@ def pair(
     jvm_slots: JvmSlots,
 ) -> Iterator[tuple[MixedCluster, Puppet]]:
     """Two brokers."""
-    while clusters:
-        clusters.popitem()[1].close()
+    close_all(clusters)
     names, *brokers = request.param
     puppet = puppets.get(LINE, "JSON")
     with puppet.in_use(), MixedCluster(jvm_slots, names, brokers) as cluster:

@@ -10,7 +10,7 @@ import pytest
 
 from interop.harness import checks
 from interop.harness.clients import Admin, Producer, PushConsumer, Row
-from interop.harness.cluster import Cluster
+from interop.harness.cluster import Cluster, close_all
 from interop.harness.columns import DEFAULT_COUNT, by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.mixed import MixedCluster
@@ -73,8 +73,7 @@ def mixture(
     jvm_slots: JvmSlots,
 ) -> Iterator[tuple[MixedCluster, Puppet]]:
     """The cluster under test, with clients of the same line as its official servers."""
-    while clusters:
-        clusters.popitem()[1].close()
+    close_all(clusters)
     name, line = request.param
     names, brokers = MIXTURES[name]
     puppet = puppets.get(line, "JSON")

@@ -12,7 +12,7 @@ from child_producer import produce
 
 from interop.harness import checks
 from interop.harness.clients import Row
-from interop.harness.cluster import Cluster, OfficialCluster
+from interop.harness.cluster import Cluster, OfficialCluster, close_all
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
 
@@ -40,8 +40,7 @@ def guarded(
     request: pytest.FixtureRequest, clusters: dict[str, Cluster], jvm_slots: JvmSlots
 ) -> Iterator[tuple[Cluster, dict[str, Any], dict[str, Any]]]:
     """Official servers, what a client needs, and what one has that does not get in."""
-    while clusters:
-        clusters.popitem()[1].close()
+    close_all(clusters)
     line, _, guard = request.param.partition("-")
     settings = SETTINGS[line] if guard == "acl" else {}
     cluster = OfficialCluster(jvm_slots, line, broker_settings=settings)
