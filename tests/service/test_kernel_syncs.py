@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import platform
@@ -15,6 +16,7 @@ from twisted.internet.interfaces import IReadDescriptor
 from zope.interface.verify import verifyObject
 
 from txrocketmq.interfaces import IKernelSyncs
+from txrocketmq.service import kernel_syncs
 from txrocketmq.service.kernel_syncs import MOST_AT_ONCE, KernelSyncs
 
 
@@ -125,11 +127,14 @@ def test_when_nothing_can_be_learned_any_more_it_is_closed(
     assert job is not None
     found: list[Any] = []
     job.addErrback(found.append)
-    monkeypatch.setattr(
-        syncs,
-        "_call",
-        lambda number, *args: -1 if number is syncs._get_events else call(number, *args),
-    )
+
+    def refusing(number: Any, *args: Any) -> Any:
+        if number is not syncs._get_events:
+            return call(number, *args)
+        ctypes.set_errno(errno.EINVAL)
+        return -1
+
+    monkeypatch.setattr(syncs, "_call", refusing)
     while not found:
         reactor.run()
     assert found[0].value.errno == errno.ECANCELED
@@ -137,20 +142,85 @@ def test_when_nothing_can_be_learned_any_more_it_is_closed(
     assert reactor.readers == []
 
 
+def test_a_signal_is_no_reason_to_give_a_sync_up(
+    syncs: KernelSyncs, reactor: Readers, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed sync makes the log read-only until the next start."""
+    call = syncs._call
+    interrupted = 0
+
+    def interrupting(number: Any, *args: Any) -> Any:
+        nonlocal interrupted
+        if number is syncs._get_events and interrupted < 2:
+            interrupted += 1
+            os.eventfd_write(syncs.fileno(), 1)
+            ctypes.set_errno(errno.EINTR)
+            return -1
+        return call(number, *args)
+
+    job = syncs.sync(file, 1)
+    assert job is not None
+    monkeypatch.setattr(syncs, "_call", interrupting)
+    while not job.called:
+        reactor.run()
+    assert interrupted == 2
+    assert job.result is None
+    assert syncs.is_open
+
+
 def test_closed_ones_take_nothing(reactor: Readers, file: int) -> None:
     syncs = KernelSyncs(reactor)
     assert syncs.sync(file, 1) is None
+    syncs.open()
+    jobs = [syncs.sync(file, end) for end in (1, 2)]
+    syncs.close()
+    syncs.close()
+    assert syncs.sync(file, 3) is None
+    assert not syncs.is_open
+    # What was under way is known.
+    assert [job.result for job in jobs if job is not None] == [None, None]
+    syncs.open()
+    assert syncs.sync(file, 4) is not None
+    syncs.close()
+
+
+def test_a_sync_whose_outcome_nobody_can_say_is_not_taken_for_done(
+    reactor: Readers, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = KernelSyncs(reactor)
     syncs.open()
     job = syncs.sync(file, 1)
     assert job is not None
     found: list[Any] = []
     job.addErrback(found.append)
+    monkeypatch.setattr(syncs, "_ended", lambda at_least: None)
     syncs.close()
-    syncs.close()
-    assert syncs.sync(file, 2) is None
-    assert not syncs.is_open
-    # Nobody may take it for done.
     assert [failure.value.errno for failure in found] == [errno.ECANCELED]
+
+
+@pytest.mark.parametrize("what", ["setup", "eventfd", "submit"])
+def test_where_the_calls_are_not_allowed_threads_do_the_work(
+    what: str, reactor: Readers, file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose filter of system calls does not know them."""
+
+    def refuse(*args: Any) -> Any:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    numbers = list(kernel_syncs._CALLS[platform.machine()])
+    unknown = 100_000
+    if what == "eventfd":
+        monkeypatch.setattr(os, "eventfd", refuse)
+    else:
+        numbers[("setup", "submit").index(what) * 3] = unknown
+        monkeypatch.setitem(kernel_syncs._CALLS, platform.machine(), tuple(numbers))
+    syncs = KernelSyncs(reactor)
+    syncs.open()
+    assert syncs.is_open is (what == "submit")
+    assert syncs.sync(file, 1) is None
+    assert not syncs.is_open
+    assert reactor.readers == []
+    syncs.close()
 
 
 def test_unknown_machines_have_none(reactor: Readers, monkeypatch: pytest.MonkeyPatch) -> None:

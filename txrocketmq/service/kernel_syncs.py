@@ -35,6 +35,9 @@ _TELL_DESCRIPTOR = 1
 # A number among variable arguments must be as wide as the kernel reads it.
 _NONE, _ONE = ctypes.c_long(0), ctypes.c_long(1)
 
+#: What a system answers that keeps programs from a call, as containers may.
+_NOT_ALLOWED = (errno.ENOSYS, errno.EPERM)
+
 #: One sync at a time is what a log needs.
 MOST_AT_ONCE = 8
 _MOST = ctypes.c_long(MOST_AT_ONCE)
@@ -99,12 +102,19 @@ class KernelSyncs:
         setup, self._destroy, self._get_events, self._submit = map(ctypes.c_long, numbers)
         self._context.value = 0
         if self._call(setup, _MOST, ctypes.byref(self._context)):
-            reason = os.strerror(ctypes.get_errno())
-            log.info("syncs are done by a thread: the kernel says {reason}", reason=reason)
+            self._say_refused(ctypes.get_errno())
             return
-        self._told = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            self._told = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        except OSError as error:
+            self._call(self._destroy, self._context)
+            self._say_refused(error.errno or 0)
+            return
         self._reactor.addReader(self)
         self.is_open = True
+
+    def _say_refused(self, code: int) -> None:
+        log.info("syncs are done by a thread: the kernel says {reason}", reason=os.strerror(code))
 
     def sync(self, descriptor: int, end: int) -> Deferred[None] | None:
         """See `IKernelSyncs`."""
@@ -118,21 +128,54 @@ class KernelSyncs:
         request.told_descriptor = self._told
         # The kernel copies the request before this returns.
         if self._call(self._submit, self._context, _ONE, self._requests) != 1:
+            code = ctypes.get_errno()
+            if code in _NOT_ALLOWED:
+                # It will not be the next time either.
+                self._say_refused(code)
+                self.close()
             return None
         done = self._waiting[end] = Deferred()
         return done
 
     def close(self) -> None:
-        """No more syncs. Those under way are over when this returns; how they went is not known, so they fail."""
+        """No more syncs. Those under way are waited for; where it cannot be learned how they went, they fail."""
         if self.is_open:
             self.is_open = False
             self._reactor.removeReader(self)
+            ended = self._ended(ctypes.c_long(len(self._waiting))) or []
             self._call(self._destroy, self._context)
             os.close(self._told)
             self._told = -1
+            self._settle(ended)
             waiting, self._waiting = self._waiting, {}
             for job in waiting.values():
                 job.errback(OSError(errno.ECANCELED, os.strerror(errno.ECANCELED)))
+
+    def _ended(self, at_least: ctypes.c_long) -> list[tuple[int, int]] | None:
+        """Marks and results of syncs that are over; None when nothing can be learned any more.
+
+        :param at_least: so many are waited for.
+        """
+        events = self._events
+        while True:
+            count = self._call(self._get_events, self._context, at_least, _MOST, events, None)
+            if count >= 0:
+                return [(event.data, event.result) for event in events[:count]]
+            # A signal, also where nothing was waited for: the kernel says so instead of "none".
+            if ctypes.get_errno() != errno.EINTR:
+                return None
+            if not at_least.value:
+                return []
+
+    def _settle(self, ended: list[tuple[int, int]]) -> None:
+        for end, result in ended:
+            waiting = self._waiting.pop(end, None)
+            if waiting is None:
+                continue
+            if result < 0:
+                waiting.errback(OSError(-result, os.strerror(-result)))
+            else:
+                waiting.callback(None)
 
     # ------------------------------------------------------------------ for the reactor
 
@@ -154,16 +197,8 @@ class KernelSyncs:
             os.eventfd_read(self._told)
         except BlockingIOError:
             return
-        events = self._events
-        count = self._call(self._get_events, self._context, _NONE, _MOST, events, None)
-        if count < 0:
-            # It does not wait, so this is no interruption: nothing more can be learned of those under way.
+        ended = self._ended(_NONE)
+        if ended is None:
             self.close()
-            return
-        ended = [(event.data, event.result) for event in events[:count]]
-        for end, result in ended:
-            waiting = self._waiting.pop(end)
-            if result < 0:
-                waiting.errback(OSError(-result, os.strerror(-result)))
-            else:
-                waiting.callback(None)
+        else:
+            self._settle(ended)
