@@ -344,6 +344,9 @@ class IQueueOffsets(Interface):
         """Why not all messages of a queue can be read yet after a start; None when they can. Until then its smallest offset is
         not known either."""
 
+    def is_readable(topic: str, queue_id: int, offset: int) -> bool:
+        """Whether there are messages from an offset on that can be read now."""
+
     def queues() -> Iterable[tuple[str, int]]:
         """All ``(topic, queue_id)`` that have a consume queue."""
 
@@ -509,6 +512,10 @@ class IStoreLifecycle(Interface):
 
     def add_arrival_listener(listener: Callable[[str, int, int, int, int], object]) -> None:
         """Call ``listener(topic, queue_id, next_offset, tags_code, store_timestamp_ms)`` for each message once it can be read."""
+
+    def add_whole_listener(listener: Callable[[str, int], object]) -> None:
+        """Call ``listener(topic, queue_id)`` for each queue that was incomplete (`IQueueOffsets.incomplete`) once it no longer is: of
+        what it got meanwhile nobody was told."""
 
     def use_topic_attributes(look_up: Callable[[str], Mapping[str, str] | None]) -> None:
         """Ask this for the attributes of a topic; None as the answer means that it is unknown."""

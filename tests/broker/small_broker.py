@@ -158,7 +158,8 @@ class Pulled:
 
 
 class SmallBroker:
-    """The broker. ``settings`` are attributes of `BrokerConfig` or `MessageStoreConfig`; ``pool`` does all work with the disk."""
+    """The broker. ``settings`` are attributes of `BrokerConfig` or `MessageStoreConfig`; ``pool`` does all work with the disk,
+    ``read_pool`` what is read of it, where that is another one."""
 
     def __init__(
         self,
@@ -169,6 +170,8 @@ class SmallBroker:
         more_sections: tuple[object, ...] = (),
         client: Any = None,
         pool: Any = None,
+        read_pool: Any = None,
+        limits: Any = None,
         dial: Any = None,
         one_slave_by_default: bool = False,
         **settings: Any,
@@ -205,7 +208,8 @@ class SmallBroker:
             self.clock,
             pool=pool,
             flush_pool=pool,
-            read_pool=pool,
+            read_pool=read_pool or pool,
+            limits=limits,
             memory_bytes=memory_bytes,
             is_controlled=self.config.enable_controller_mode,
         )

@@ -26,7 +26,10 @@ class Desk:
         self.woken: list[HeldPull] = []
         self.max_offset = 5
         self.held = HeldPulls(
-            self.clock, self.woken.append, lambda topic, queue: self.max_offset, lambda: capacity
+            self.clock,
+            self.woken.append,
+            lambda topic, queue, offset: self.max_offset > offset,
+            lambda: capacity,
         )
 
     def pull(
@@ -45,6 +48,18 @@ class Desk:
     def arrive(self, tags: str | None = None, queue_id: int = 0) -> None:
         self.max_offset += 1
         self.held.message_arrived("TopicA", queue_id, self.max_offset, tags_code(tags), 0)
+
+
+def test_a_queue_that_is_whole_wakes_its_pulls_whatever_tags_they_want() -> None:
+    desk = Desk()
+    mine, picky, other = desk.pull(), desk.pull(tags="TagZ"), desk.pull(queue=("TopicA", 1))
+    for pull in (mine, picky, other):
+        assert desk.held.hold(pull)
+    desk.held.queue_whole(*QUEUE)
+    desk.held.queue_whole("Unknown", 0)
+    desk.clock.advance(0)
+    assert desk.woken == [mine, picky]
+    assert desk.held.count == 1
 
 
 def test_an_arrival_wakes_the_pulls_of_its_queue_alone() -> None:
@@ -171,7 +186,7 @@ def test_a_pull_that_cannot_be_answered_hinders_no_other(failing: int) -> None:
             raise RuntimeError("no answer")
         woken.append(pull)
 
-    held = HeldPulls(clock, wake, lambda topic, queue: 0, lambda: 10)
+    held = HeldPulls(clock, wake, lambda topic, queue, offset: False, lambda: 10)
     pulls = [
         HeldPull(QUEUE, 0, 1000, None, FakeConnection(), cast(Any, object())) for _ in range(2)
     ]

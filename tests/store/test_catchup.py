@@ -123,7 +123,7 @@ def test_queues_that_are_lost_say_busy_and_hold_pulls_until_they_are_derived(cle
     assert (waits.status, waits.next_begin_offset) == (GetMessageStatus.OFFSET_OVERFLOW_ONE, 3)
     assert "%" in store.recovery_figures()["recoveryOfQueues"]
     arrived = set()
-    store.add_arrival_listener(lambda topic, queue_id, *_: arrived.add(queue_id))
+    store.add_whole_listener(lambda topic, queue_id: arrived.add(queue_id))
     opened.complete()
     assert store.recovering("Unknown", 1) is None
     assert store.incomplete(TOPIC, 1) is None

@@ -172,7 +172,7 @@ class BrokerCore:
         for feature in self.features:
             self._handlers |= feature.handlers()
         self.connection_listener = ClientLinks(self)
-        store.add_arrival_listener(self.pull.held.message_arrived)
+        self.pull.held.listen_to(store)
 
     def _make_kinds_of_messages(self, files: IConfigFiles) -> None:
         """What messages that are more than stored and pulled need: delays, retries, transactions."""

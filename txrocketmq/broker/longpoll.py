@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from txrocketmq.codec.headers import PullMessageRequestHeader
-from txrocketmq.interfaces import IConnection, IMessageFilter
+from txrocketmq.interfaces import IConnection, IMessageFilter, IMessageStore
 from txrocketmq.remoting.dispatch import Request
 
 QueueKey = tuple[str, int]
@@ -78,7 +78,7 @@ class HeldPulls:
     """All pulls that wait, by queue.
 
     :param wake: runs a pull again and answers it, whatever it finds.
-    :param max_offset: the next logical offset of a queue.
+    :param is_readable: whether there are messages from a logical offset of a queue on that can be read now.
     :param capacity: how many pulls may wait at once.
     :param read_record: the record at a logical offset of a queue, None where it is not at hand; pulls whose filter needs
         the record are woken by any message where it is None, or cannot be read.
@@ -92,14 +92,14 @@ class HeldPulls:
         self,
         clock: IReactorTime,
         wake: Callable[[HeldPull], None],
-        max_offset: Callable[[str, int], int],
+        is_readable: Callable[[str, int, int], bool],
         capacity: Callable[[], int],
         read_record: Callable[[str, int, int], bytes | None] | None = None,
     ) -> None:
         self._clock = clock
         self._read_record = read_record
         self._wake = wake
-        self._max_offset = max_offset
+        self._is_readable = is_readable
         self._capacity = capacity
         # Dicts as ordered sets: one link may hold a hundred thousand pulls of one queue, and go away.
         self._by_queue: dict[QueueKey, dict[HeldPull, None]] = {}
@@ -132,9 +132,14 @@ class HeldPulls:
         if self._timer is None or pull.deadline_ms < self._timer_at_ms:
             self._arm(pull.deadline_ms)
         # A cold read takes several turns; what arrived meanwhile must not be slept through.
-        if self._max_offset(*pull.queue) > pull.offset:
+        if self._is_readable(*pull.queue, pull.offset):
             self._make_ready(pull)
         return True
+
+    def listen_to(self, store: IMessageStore) -> None:
+        """Be told of what can be read."""
+        store.add_arrival_listener(self.message_arrived)
+        store.add_whole_listener(self.queue_whole)
 
     def message_arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_timestamp_ms: int
@@ -160,6 +165,11 @@ class HeldPulls:
                         is_read = True
                     if record is not None and not wanted.matches_record(record):
                         continue
+            self._make_ready(pull)
+
+    def queue_whole(self, topic: str, queue_id: int) -> None:
+        """A queue that was derived again can be read: whatever a pull wants may be in it."""
+        for pull in tuple(self._by_queue.get((topic, queue_id), ())):
             self._make_ready(pull)
 
     def drop_connection(self, connection: IConnection) -> None:

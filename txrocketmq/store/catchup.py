@@ -24,6 +24,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from txrocketmq.codec.record import RecordHead
+from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.index import IndexService
@@ -42,7 +43,8 @@ WAIT_S = 0.1
 
 MAX_PAUSE_S = 0.05
 
-_TOLD_UNITS = 256
+RETRY_S = 1.0
+"""When a walk goes on that could not read the log: it was not to be had, or the pool had too much to do."""
 
 _BOUND_EVERY_BYTES = 16 << 20
 
@@ -103,6 +105,24 @@ class CatchUp:
 
     def _now_ms(self) -> int:
         return int(self._clock.seconds() * 1000)
+
+    async def _piece(self, scan: SlicedScan, size: int) -> list[tuple[int, RecordHead]]:
+        """The next piece of a scan; where it cannot be read, it is tried again: nobody else would. Empty when stopping."""
+        has_failed = False
+        while not self._stopping:
+            try:
+                return await scan.piece(size)
+            except (OSError, StoreError) as error:
+                if not has_failed:
+                    self.log.error(
+                        "{what}: the log cannot be read at {offset}, it is tried again: {error}",
+                        what=self.what,
+                        offset=scan.offset,
+                        error=error,
+                    )
+                has_failed = True
+            await self.sleep(RETRY_S)
+        return []
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass."""
@@ -175,7 +195,10 @@ class IndexCatchUp(CatchUp):
         while not self._stopping:
             began = self._clock.seconds()
             scan.limit = reput.offset
-            for offset, head in await scan.piece(piece_bytes):
+            # Before anybody is served a log that cannot be read is the start's end.
+            is_first = self.progress is None
+            piece = scan.piece(piece_bytes) if is_first else self._piece(scan, piece_bytes)
+            for offset, head in await piece:
                 reput.index_head(offset, head)
             if scan.ended and scan.offset < reput.offset:
                 scan = self._go_on_behind(scan)
@@ -211,7 +234,6 @@ class QueueRebuild(CatchUp):
 
     :param begin: where the log holds the first message that one of them may lack; a record's first byte.
     :param known: what is known of their next offsets.
-    :ivar timestamp_ms: store time of the newest message that was derived.
     :ivar fault: why it cannot go on, None while it can.
     """
 
@@ -239,7 +261,6 @@ class QueueRebuild(CatchUp):
         # Derived so far, and with nothing of them behind that as far as is known.
         self._ended: set[QueueKey] = set()
         self.begin = begin
-        self.timestamp_ms = 0
         self.fault: str | None = None
         self.when_done: Callable[[], object] = lambda: None
         self.when_damaged: Callable[[str], object] = lambda fault: None
@@ -284,7 +305,7 @@ class QueueRebuild(CatchUp):
             began = self._clock.seconds()
             if not self._known.is_complete:
                 await self._prove()
-            records = await scan.piece(SERVING_PIECE_BYTES)
+            records = await self._piece(scan, SERVING_PIECE_BYTES)
             if self._stopping or self.fault is not None:
                 return
             self._derive(records)
@@ -292,7 +313,7 @@ class QueueRebuild(CatchUp):
                 self._all_are_known()
             while self._ended and self._known.is_complete and not self._stopping:
                 self._tell_ended()
-                await self._pool.submit(give_way)
+                await self._give_turn()
             scan.limit = self._reput.offset
             if scan.offset >= self._reput.offset:
                 self._finish()
@@ -319,7 +340,7 @@ class QueueRebuild(CatchUp):
             self._proof_low = max(self.begin, low if file is None else file.base_offset)
             self._proof = self._scan(self._proof_low, low)
         scan = self._proof
-        self._known.note(await scan.piece(SERVING_PIECE_BYTES))
+        self._known.note(await self._piece(scan, SERVING_PIECE_BYTES))
         if scan.offset >= low:
             self._known.settle(self._proof_low)
             self._proof = None
@@ -339,7 +360,14 @@ class QueueRebuild(CatchUp):
         for key in [self._ended.pop() for _ in range(min(len(self._ended), QUEUES_AT_ONCE))]:
             queue = self._table.find(*key)
             if queue is not None and key not in self._table.ahead:
-                self._tell(queue)
+                self._reput.tell_whole(queue)
+
+    async def _give_turn(self) -> None:
+        try:
+            await self._pool.submit(give_way)
+        except StoreError:
+            # It has too much to do: so has the reactor.
+            await self.sleep(MAX_PAUSE_S)
 
     def _say_known(self) -> None:
         assert self.progress is not None
@@ -365,12 +393,12 @@ class QueueRebuild(CatchUp):
             keys = light.keys(head.topic, head.properties)
             if covers(key):
                 touched.add(key)
-                self._reput.derive_queues(((offset, head),))
+                self._reput.derive_queues(((offset, head),), covers)
             elif any(map(covers, keys)):
                 self._reput.derive_light_queues(offset, head, covers)
             touched.update(keys)
         if records:
-            self.timestamp_ms = self._table.rebuilt_to_ms = records[-1][1].store_timestamp
+            self._table.rebuilt_to_ms = records[-1][1].store_timestamp
         self._settle(touched)
 
     def _settle(self, keys: Collection[QueueKey]) -> None:
@@ -387,7 +415,7 @@ class QueueRebuild(CatchUp):
         self._reput.redirect(whole)
         self._whole += len(whole)
         for queue in whole.values():
-            self._tell(queue)
+            self._reput.tell_whole(queue)
 
     def _finish(self) -> None:
         assert self.progress is not None
@@ -403,17 +431,19 @@ class QueueRebuild(CatchUp):
         )
         self.when_done()
 
-    def _tell(self, queue: AnyQueue) -> None:
-        """Wake whoever waits for this queue, whatever tags it wants."""
-        first = max(queue.min_index, queue.max_index - _TOLD_UNITS)
-        units = queue.entries(self._table.cache, first, queue.max_index - first)
-        for code in {unit[2] for _, unit, _ in units}:
-            self._reput.tell(queue, queue.max_index, code, self.timestamp_ms)
+    def _failed(self, failure: Failure) -> None:
+        super()._failed(failure)
+        self._end_with(
+            f"deriving it failed ({failure.getErrorMessage()}): the next start of the broker tries again"
+        )
 
     def _give_up(self, scan: SlicedScan) -> None:
-        self.fault = (
+        self._end_with(
             f"the commit log is damaged at {scan.offset} ({scan.damage or 'nothing was written there'}), "
             f"before its end {self._commit_log.max_offset}: stop the broker and run `txrocketmq store repair`"
         )
-        self.log.critical("queues cannot be derived: {fault}", fault=self.fault)
-        self.when_damaged(self.fault)
+
+    def _end_with(self, fault: str) -> None:
+        self.fault = fault
+        self.log.critical("queues cannot be derived: {fault}", fault=fault)
+        self.when_damaged(fault)

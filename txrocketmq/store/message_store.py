@@ -51,7 +51,7 @@ from txrocketmq.store.reader import StoreReader, waits
 from txrocketmq.store.recover import Recoverer, Recovery, RecoveryLimits
 from txrocketmq.store.replicalog import ReplicaLog
 from txrocketmq.store.replicating import ReplicationControl
-from txrocketmq.store.reput import ArrivalListener, BitMaps, Reput
+from txrocketmq.store.reput import ArrivalListener, BitMaps, Reput, WholeListener
 from txrocketmq.store.results import (
     GetMessageResult,
     QueryMessageResult,
@@ -393,6 +393,10 @@ class MessageStore(ReplicationControl):
         """See `IStoreLifecycle`."""
         self.reput.listeners.append(listener)
 
+    def add_whole_listener(self, listener: WholeListener) -> None:
+        """See `IStoreLifecycle`."""
+        self.reput.whole_listeners.append(listener)
+
     def use_filter_bits(self, make: BitMaps) -> None:
         """See `IStoreLifecycle`."""
         if self._config.enable_consume_queue_ext:
@@ -552,6 +556,13 @@ class MessageStore(ReplicationControl):
         if self.rebuild is None or not self.rebuild.covers(topic, queue_id):
             return None
         return self.rebuild.reason(known=self.rebuild.knows(topic, queue_id))
+
+    def is_readable(self, topic: str, queue_id: int, offset: int) -> bool:
+        """See `IQueueOffsets`."""
+        if self.rebuild is None or not self.rebuild.covers(topic, queue_id):
+            return self.max_offset(topic, queue_id) > offset
+        row = self.queue_table.ahead.get((topic, queue_id))
+        return row is not None and row.min_index <= offset < row.max_index
 
     def recovery_figures(self) -> dict[str, str]:
         """How far walks are that go on beside everything else; empty when there are none."""

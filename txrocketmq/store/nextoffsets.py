@@ -70,13 +70,15 @@ class AheadBatchQueue(BatchConsumeQueue):
 
     def _begin_anew(self, cache: object, first_offset: int) -> None:
         self.forget_units()
+        self.min_index = -1
 
     def forget_units(self) -> None:
         """Begin anew behind the last unit."""
         self.units.begin_at(self.units.end_index, b"")
         self._first_live = self.units.end_index
         self._hint = (-1, 0)
-        self.min_index = -1
+        # Not "none": whoever wants what is forgotten has to wait for it.
+        self.min_index = self.max_index
 
 
 class AheadTable(QueueTable):

@@ -159,12 +159,17 @@ class ReplicaLog:
     def last_record(self) -> tuple[int, bytes] | None:
         """See `IReplicationControl.last_record`."""
         table = self._queues
+        # Of a queue that is derived again a row has the newest messages.
         last = max(
-            (queue for queue in table.queues.values() if isinstance(queue, ConsumeQueue)),
+            (
+                queue
+                for queue in (*table.queues.values(), *table.ahead.values())
+                if isinstance(queue, ConsumeQueue) and queue.max_index > queue.min_index
+            ),
             key=lambda queue: queue.max_physical_offset,
             default=None,
         )
-        if last is None or last.max_index <= last.min_index:
+        if last is None:
             return None
         unit = last.unit(table.cache, last.max_index - 1)
         if unit is None:

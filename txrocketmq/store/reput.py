@@ -36,6 +36,9 @@ from txrocketmq.store.results import PutMessageResult
 ArrivalListener = Callable[[str, int, int, int, int], object]
 """Called with topic, queue id, next logical offset, tags code, store time in ms."""
 
+WholeListener = Callable[[str, int], object]
+"""Called with topic and queue id."""
+
 
 class Extras(msgspec.Struct):
     """What few records have besides.
@@ -86,6 +89,7 @@ class Reput:
     :ivar confirm_offset: up to where replicas agree on the log: nothing beyond is shown; None where nobody asks them.
     :ivar index_is_current: the index holds all that was dispatched; until then `txrocketmq.store.catchup` sees to it.
     :ivar listeners: told of each message once it can be read.
+    :ivar whole_listeners: told of each queue that was derived again, once all of it can be read.
     :ivar light: the store's light queues.
     :ivar bit_maps: makes the filter bits of a message for its queue's extension; None where nobody does.
     """
@@ -113,6 +117,9 @@ class Reput:
         self.confirm_offset: int | None = None
         self.index_is_current = True
         self.listeners: list[ArrivalListener] = []
+        self.whole_listeners: list[WholeListener] = []
+        # Which light queues are derived; None for all.
+        self._wants: Callable[[tuple[str, int]], bool] | None = None
 
     def dispatch(
         self,
@@ -248,6 +255,14 @@ class Reput:
                 listener(queue.topic, queue.queue_id, next_offset, tags_code, store_timestamp_ms)
         except Exception:
             self.log.failure("an arrival listener failed for {topic}", topic=queue.topic)
+
+    def tell_whole(self, queue: AnyQueue) -> None:
+        """Tell all listeners that a queue which was derived again can be read from its beginning to its end."""
+        try:
+            for listener in self.whole_listeners:
+                listener(queue.topic, queue.queue_id)
+        except Exception:
+            self.log.failure("a listener failed for {topic}, which is whole", topic=queue.topic)
 
     # ------------------------------------------------------------------ messages that must be flushed first
 
@@ -391,7 +406,8 @@ class Reput:
         if extras is None and (
             self.bit_maps is not None or props.INNER_MULTI_QUEUE_OFFSET in found
         ):
-            extras = Extras(light=self.light.derived(head.topic, found), properties=found)
+            light = self.light.derived(head.topic, found, self._wants)
+            extras = Extras(light=light, properties=found)
         return (
             queue,
             queue_offset,
@@ -421,15 +437,24 @@ class Reput:
             head.store_timestamp,
         )
 
-    def derive_queues(self, records: Iterable[tuple[int, RecordHead]]) -> None:
-        """Derive the units of older records, and nothing else: for queues of which `dispatch` hears nothing meanwhile."""
+    def derive_queues(
+        self,
+        records: Iterable[tuple[int, RecordHead]],
+        wants: Callable[[tuple[str, int]], bool] | None = None,
+    ) -> None:
+        """Derive the units of older records, and nothing else: for queues of which `dispatch` hears nothing meanwhile.
+
+        :param wants: tells the light queues that are asked for: one that was begun anew must not get its old messages back. None
+            for all.
+        """
         table = self._queues
         kept = self.offset, self.index_is_current, self.listeners, table.newest_timestamp_ms
-        self.index_is_current, self.listeners = False, []
+        self.index_is_current, self.listeners, self._wants = False, [], wants
         try:
             for physical_offset, head in records:
                 self.dispatch_head(physical_offset, head)
         finally:
+            self._wants = None
             self.offset, self.index_is_current, self.listeners, table.newest_timestamp_ms = kept
 
     def derive_light_queues(

@@ -116,6 +116,12 @@ class DelayDelivery:
         if level not in self._due and level not in self._busy:
             self._wait(level, self._delivery_ms(level, tags_code))
 
+    def queue_whole(self, topic: str, queue_id: int) -> None:
+        """A queue that was derived again can be read: its level has to be looked at."""
+        level = queue_id + 1
+        if topic == SCHEDULE_TOPIC and self._is_running and level not in self._busy:
+            self._wait(level, self._now_ms())
+
     def _correct(self, level: int) -> None:
         """Bring a level's offset into what its queue has: the file may be older or newer than the log. Not while the queue is derived
         again."""

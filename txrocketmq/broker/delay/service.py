@@ -50,6 +50,7 @@ class DelayService:
             lambda: store_config.enable_schedule_message_stats,
         )
         store.add_arrival_listener(self.delivery.message_arrived)
+        store.add_whole_listener(self.delivery.queue_whole)
 
     def load(self) -> None:
         """Read the offsets.

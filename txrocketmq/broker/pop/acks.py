@@ -66,8 +66,7 @@ class AckProcessor:
     async def _ack(self, request: AckRequest) -> Reply:
         parts, header = self._parts, request.header
         parts.checks.known_queue(request)
-        least = parts.store.min_offset(header.topic, header.queue_id)
-        most = parts.store.max_offset(header.topic, header.queue_id)
+        least, most = parts.bounds(header.topic, header.queue_id)
         if not least <= header.offset <= most:
             return Reply(
                 ResponseCode.NO_MESSAGE.value,
@@ -109,8 +108,7 @@ class AckProcessor:
         check_revive_queue(ack.revive_queue_id, parts.points.queue_count)
         check_times(ack.pop_time, ack.invisible_time)
         key = (topic, group, ack.queue_id)
-        least = parts.store.min_offset(topic, ack.queue_id)
-        most = parts.store.max_offset(topic, ack.queue_id)
+        least, most = parts.bounds(topic, ack.queue_id)
         offsets = [
             offset
             for offset in (ack.start_offset + bit for bit in bits_of(ack.bit_set or b""))
@@ -192,8 +190,7 @@ class AckProcessor:
         parts, header = self._parts, request.header
         parts.checks.known_queue(request)
         empty = ChangeInvisibleTimeResponseHeader(pop_time=0, invisible_time=0, revive_qid=0)
-        least = parts.store.min_offset(header.topic, header.queue_id)
-        most = parts.store.max_offset(header.topic, header.queue_id)
+        least, most = parts.bounds(header.topic, header.queue_id)
         if not least <= header.offset < most:
             return Reply(ResponseCode.NO_MESSAGE.value, empty, remark=NOT_SET)
         receipt = read_receipt(header.extra_info, parts.points.queue_count)

@@ -174,6 +174,9 @@ class LookProcessor:
             header.attempt_id, header.topic, group, queue_id, 0
         ):
             return False
+        if parts.store.incomplete(topic, queue_id) is not None:
+            # Nothing of it is popped now: whoever waits is woken when it can be read.
+            return False
         return parts.store.max_offset(topic, queue_id) > parts.stands_at(key)
 
     # ----------------------------------------------------------------- figures

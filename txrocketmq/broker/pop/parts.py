@@ -10,6 +10,7 @@ from txrocketmq.broker.pop.checks import PopChecks
 from txrocketmq.broker.pop.inflight import InFlight
 from txrocketmq.broker.pop.ordered import OrderedPops
 from txrocketmq.interfaces import IMessageStore
+from txrocketmq.model.properties import MAX_LONG
 
 if TYPE_CHECKING:
     from txrocketmq.broker.consumer_offsets import ConsumerOffsets
@@ -42,6 +43,14 @@ class PopParts(NamedTuple):
     now_ms: Callable[[], int]
     free: Callable[[Key], object]
     block_changed: Callable[[Key], object]
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Smallest and next logical offset of a queue; the widest there may be while it is derived from the log: what was popped
+        before must not be refused then."""
+        store = self.store
+        least = 0 if store.incomplete(topic, queue_id) else store.min_offset(topic, queue_id)
+        most = MAX_LONG if store.recovering(topic, queue_id) else store.max_offset(topic, queue_id)
+        return least, most
 
     def stands_at(self, key: Key) -> int:
         """Where a group pops a queue next, as far as is known without changing anything."""

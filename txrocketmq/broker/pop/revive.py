@@ -344,6 +344,9 @@ class ReviveQueue:
                 topic=point.topic,
             )
             return True
+        if parts.store.incomplete(point.topic, point.queue_id) is not None:
+            # Derived from the log just now: what cannot be read is not gone.
+            return False
         await self._make_retry_topic(point)
         for offset in tuple(point.missing):
             try:

@@ -89,6 +89,8 @@ class PopService(Feature):
         self._make_processors()
         store.add_arrival_listener(self.pops.waiting.message_arrived)
         store.add_arrival_listener(self.looks.waiting.message_arrived)
+        store.add_whole_listener(self.pops.waiting.queue_whole)
+        store.add_whole_listener(self.looks.waiting.queue_whole)
 
     def _make_processors(self) -> None:
         core, config = self._core, self._config

@@ -179,6 +179,15 @@ class Waiting:
         for origin, group in tuple(self._of_retry.get(topic, ())):
             self.wake_group(origin, group)
 
+    def queue_whole(self, topic: str, queue_id: int) -> None:
+        """A queue that was derived again can be read: whatever somebody wants may be in it, and for everybody."""
+        for group in tuple(self._groups.get(topic, ())):
+            for asked in (ANY_QUEUE, queue_id):
+                for waiter in tuple(self._by_key.get((topic, group, asked), ())):
+                    self._make_ready(waiter)
+        for origin, group in tuple(self._of_retry.get(topic, ())):
+            self.wake_group(origin, group)
+
     def _wants(
         self, waiter: Waiter, topic: str, queue_id: int, next_offset: int, tags_code: int
     ) -> bool:

@@ -101,6 +101,9 @@ class BroadcastOffsets:
         if offset < 0:
             offset = self._offsets.query(header.consumer_group + SUFFIX, topic, queue_id)
         if offset < 0:
+            if self._store.incomplete(topic, queue_id) is not None:
+                # Derived from the log just now: the pull waits.
+                return -1
             if self._store.is_in_memory(topic, queue_id, 0):
                 return 0
             offset = self._store.max_offset(topic, queue_id)

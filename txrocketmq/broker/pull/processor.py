@@ -122,7 +122,7 @@ class PullProcessor:
         self.held = HeldPulls(
             clock,
             self._answer_woken,
-            self._readable_end,
+            store.is_readable,
             lambda: config.pull_thread_pool_queue_capacity,
             self._newest_record,
         )
@@ -211,11 +211,6 @@ class PullProcessor:
         if self.watch is not None:
             self.watch.read_cold(group, found.size_bytes)
         return found
-
-    def _readable_end(self, topic: str, queue_id: int) -> int:
-        """Up to where a pull may hope for messages; of a queue that is derived again nobody knows before he asks."""
-        store = self._store
-        return 0 if store.incomplete(topic, queue_id) else store.max_offset(topic, queue_id)
 
     def _moved_to(self, offset: int, header: PullMessageRequestHeader) -> GetMessageResult:
         """The outcome of a pull whose group an operator moved to another offset."""

@@ -107,6 +107,7 @@ class TimerService(Feature):
         self._rates = (0.0, 0.0)
         if self._is_enabled:
             core.store.add_arrival_listener(self.taking.message_arrived)
+            core.store.add_whole_listener(self.taking.queue_whole)
             sync = core.replication.sync
             sync.add(
                 "timed messages", RequestCode.GET_TIMER_CHECK_POINT, self._follow, is_often=True

@@ -98,6 +98,11 @@ class TimerTaking:
         if topic == TIMER_TOPIC:
             self.wake()
 
+    def queue_whole(self, topic: str, queue_id: int) -> None:
+        """A queue that was derived again can be read."""
+        if topic == TIMER_TOPIC:
+            self.wake()
+
     def wake(self) -> None:
         """See what there is, after this turn of the reactor."""
         if self._is_running and self._soon is None and self._working is None:
