@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 
 from tests.store.test_catchup import Opened
 from tests.store.test_recovery import kill
 from txrocketmq.codec.record import decode_records, encode_batch
+from txrocketmq.errors import StoreError
 from txrocketmq.model.flags import (
     INNER_BATCH_FLAG,
     TRANSACTION_COMMIT_TYPE,
@@ -261,14 +264,13 @@ def test_a_queue_that_was_begun_anew_goes_on_behind_its_last_message() -> None:
     assert bodies(store, HOT) == [b"anew %d" % number for number in range(11)]
 
 
-def test_batches_and_light_queues_have_next_offsets_too() -> None:
-    def batch(number: int) -> MessageRecord:
-        record = message(
-            ("Batches", 0), encode_batch([(0, b"%d" % number, b"")] * 3), INNER_BATCH_FLAG
-        )
-        record.properties = format_properties({"UNIQ_KEY": "id", "INNER_NUM": "3"})
-        return record
+def batch(number: int) -> MessageRecord:
+    record = message(("Batches", 0), encode_batch([(0, b"%d" % number, b"")] * 3), INNER_BATCH_FLAG)
+    record.properties = format_properties({"UNIQ_KEY": "id", "INNER_NUM": "3"})
+    return record
 
+
+def test_batches_and_light_queues_have_next_offsets_too() -> None:
     def fill(store: MessageStore) -> None:
         store.use_topic_attributes(
             lambda topic: {"queue.type": "BatchCQ"} if topic == "Batches" else {}
@@ -328,6 +330,139 @@ def test_rows_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bodies(store, HOT, 600) == [b"new"]
     opened.complete()
     assert len(bodies(store, HOT)) == 601
+
+
+def test_readers_of_batches_that_are_out_of_memory_wait_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fill(store: MessageStore) -> None:
+        for number in range(200):
+            put(store, message(HOT))
+            put(store, batch(number))
+
+    monkeypatch.setattr(nextoffsets, "MAX_ROW_BYTES", 100)
+    opened = Opened(*lost(fill))
+    store = opened.until_open()
+    key = ("Batches", 0)
+    for offset in (0, 300, 598, 599):
+        assert_waits(store, key, offset)
+        assert not store.is_readable(*key, offset)
+    assert put(store, batch(200)).queue_offset == 600
+    assert store.is_readable(*key, 601)
+    assert len(bodies(store, key, 600)) == 1
+    assert_waits(store, key, 599)
+    opened.complete()
+    assert len(bodies(store, key)) == 201
+
+
+def test_batches_of_a_topic_that_was_made_anew_go_on_behind_the_last_one() -> None:
+    def fill(store: MessageStore) -> None:
+        for number in range(100):
+            put(store, message(HOT))
+            put(store, batch(number))
+        store.delete_topics(["Batches"])
+        for number in range(3):
+            put(store, batch(number))
+
+    opened = Opened(*lost(fill))
+    store = opened.until_open()
+    key = ("Batches", 0)
+    assert store.max_offset(*key) == 9
+    assert len(bodies(store, key)) == 3
+    assert put(store, batch(3)).queue_offset == 9
+    opened.complete()
+    assert len(bodies(store, key)) == 4
+    assert store.max_offset(*key) == 12
+
+
+def test_what_comes_while_a_slow_read_goes_on_can_be_read() -> None:
+    """A pull that found nothing asks before it is kept."""
+    opened = Opened(*lost(long_log))
+    store = opened.until_open()
+    assert [store.is_readable(*HOT, offset) for offset in (0, 599, 600)] == [False, True, False]
+    put(store, message(HOT, b"new"))
+    assert [store.is_readable(*HOT, offset) for offset in (0, 600, 601)] == [False, True, False]
+    assert not store.is_readable(*OLD, 0)
+    opened.complete()
+    assert [store.is_readable(*HOT, offset) for offset in (0, 600, 601)] == [True, True, False]
+    assert store.is_readable(*OLD, 0)
+
+
+def test_a_light_queue_that_is_deleted_meanwhile_begins_anew() -> None:
+    light = ("%LMQ%a", 0)
+
+    def fill(store: MessageStore) -> None:
+        for _ in range(300):
+            put(store, message(HOT, INNER_MULTI_DISPATCH="%LMQ%a"))
+
+    disk, clock = lost(fill, **ALL)
+    opened = Opened(disk, clock, config=small_config(**ALL))
+    store = opened.until_open()
+    store.delete_topics([light[0]])
+    for number in range(10):
+        put(store, message(HOT, b"new %d" % number, INNER_MULTI_DISPATCH="%LMQ%a"))
+        for _ in range(3):
+            opened.pool.run(1)
+            opened.clock.advance(0.1)
+            assert bodies(store, light) == [b"new %d" % sent for sent in range(number + 1)]
+    opened.complete()
+    assert bodies(store, light) == [b"new %d" % number for number in range(10)]
+    assert len(bodies(store, HOT)) == 310
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "bad sector"), StoreError("too much to do")])
+def test_a_walk_that_cannot_read_the_log_goes_on_when_it_can(error: Exception) -> None:
+    """Nobody else would: queues that are lost would stay so until the next start."""
+    opened = Opened(*lost(long_log))
+    store = opened.until_open()
+    submit, failures = opened.pool.submit, [0]
+
+    def failing(*args: Any) -> Deferred[Any]:
+        failures[0] += 1
+        return fail(error) if failures[0] % 3 else submit(*args)
+
+    opened.pool.submit = failing  # type: ignore[method-assign]
+    for _ in range(2000):
+        opened.pool.run()
+        opened.clock.advance(1)
+        if store.rebuild is None:
+            break
+    assert store.rebuild is None
+    assert failures[0] > 20
+    assert len(bodies(store, HOT)) == 600
+    assert bodies(store, OLD) == [b"old"]
+
+
+def test_a_walk_that_fails_for_good_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Opened(*lost(long_log))
+    store = opened.until_open()
+
+    def fails(*args: object) -> None:
+        raise OSError(errno.EROFS, "read-only file system")
+
+    monkeypatch.setattr(store.reput, "derive_queues", fails)
+    opened.complete()
+    reason = store.recovering(*OLD)
+    assert reason is not None
+    assert "read-only file system" in reason
+    assert store.write_refusal is not None
+    opened.store.stop()
+    opened.complete()
+    assert opened.store.disk.exists("/store/abort")
+
+
+def test_the_end_of_the_log_is_known_though_its_queue_is_not_whole() -> None:
+    """A slave compares it with its master's."""
+    opened = Opened(*lost(long_log))
+    store = opened.until_open()
+    put(store, message(HOT, b"last"))
+    for _ in range(3):
+        found = store.last_record()
+        assert found is not None
+        (record,) = decode_records(found[1])
+        assert (record.body, found[0] + len(found[1])) == (b"last", store.max_physical_offset())
+        opened.pool.run(10)
+        opened.clock.advance(0.1)
 
 
 def test_a_topic_that_is_deleted_meanwhile_begins_anew() -> None:

@@ -365,7 +365,7 @@ class QueueRebuild(CatchUp):
     async def _give_turn(self) -> None:
         try:
             await self._pool.submit(give_way)
-        except StoreError:
+        except (OSError, StoreError):
             # It has too much to do: so has the reactor.
             await self.sleep(MAX_PAUSE_S)
 
