@@ -404,10 +404,35 @@ def test_a_light_queue_that_is_deleted_meanwhile_begins_anew() -> None:
         for _ in range(3):
             opened.pool.run(1)
             opened.clock.advance(0.1)
+            assert store.max_offset(*light) == number + 1
             assert bodies(store, light) == [b"new %d" % sent for sent in range(number + 1)]
     opened.complete()
     assert bodies(store, light) == [b"new %d" % number for number in range(10)]
     assert len(bodies(store, HOT)) == 310
+
+
+@pytest.mark.parametrize("how", ["whole", "deleted"])
+def test_a_light_queue_is_derived_beside_a_queue_that_is_not(how: str) -> None:
+    light = ("%LMQ%a", 0)
+
+    def fill(store: MessageStore) -> None:
+        put(store, message(OLD, INNER_MULTI_DISPATCH="%LMQ%a"))
+        for _ in range(300):
+            put(store, message(HOT, INNER_MULTI_DISPATCH="%LMQ%a"))
+
+    disk, clock = lost(fill, **ALL)
+    opened = Opened(disk, clock, config=small_config(**ALL))
+    store = opened.until_open()
+    if how == "deleted":
+        store.delete_topics(["Hot"])
+    while store.incomplete(*OLD) is not None:
+        opened.pool.run(1)
+        opened.clock.advance(0.1)
+    assert store.incomplete(*light) is not None
+    put(store, message(OLD, b"new", INNER_MULTI_DISPATCH="%LMQ%a"))
+    opened.complete()
+    assert len(bodies(store, light)) == store.max_offset(*light) == 302
+    assert bodies(store, light, 301) == [b"new"]
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "bad sector"), StoreError("too much to do")])
