@@ -216,6 +216,30 @@ def test_a_batch_that_comes_when_the_last_file_is_full_and_closed_waits_for_the_
     assert offsets_of(again, "T", "b") == [1001]
 
 
+def test_a_batch_that_comes_while_the_last_file_cannot_be_opened_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, clock = MemoryDisk(), Clock()
+    clock.advance(NOW)
+    service = new_service(disk, clock=clock)
+    service.put_keys("T", "old", None, -1, 1, 1_700_000_000_000)
+    service.stop()
+
+    def fails(*args: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "map", fails)
+        again = new_service(disk, clock=clock)
+    again.put_batch("T", [("a", None, -1, 1000), ("b", None, -1, 1001)], 1_700_000_000_001)
+    assert again.waiting == 2
+    clock.advance(60)
+    again.retry()
+    assert again.waiting == 0
+    for key, offset in (("old", 1), ("a", 1000), ("b", 1001)):
+        assert offsets_of(again, "T", key) == [offset]
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_full_file_is_on_the_device_before_the_checkpoint_says_so(broken: bool) -> None:
     disk, pool = MemoryDisk(), ManualPool()

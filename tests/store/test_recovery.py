@@ -551,3 +551,38 @@ def test_a_process_killed_with_sigkill_loses_nothing(tmp_path: Path) -> None:
     again = open_memory_store(RealDisk(), config=small_config(root))
     assert_holds(again, 250)
     again.stop()
+
+
+@pytest.mark.parametrize("damage", ["a torn end", "a queue's file"])
+def test_what_a_start_changed_is_on_the_device_before_it_serves(damage: str) -> None:
+    """Else what it cut would come back with the next power failure, and lie behind what is written from now on."""
+    disk, clock = MemoryDisk(), Clock()
+    clock.advance(1_700_000_000)
+    store = filled(disk, 1500, clock, ticks=70)
+    end = store.max_physical_offset()
+    kill(disk)
+    if damage == "a torn end":
+        path, position = tail_path(disk, end)
+        disk.write_at(path, position - 700, b"\xff" * 700)
+    else:
+        names = disk.listdir("/store/consumequeue/TopicTest/1")
+        disk.remove(f"/store/consumequeue/TopicTest/1/{names[2]}")
+    disk.sync_all("/store")
+    store = open_memory_store(disk, clock)
+
+    def files() -> dict[str, bytes]:
+        found = {}
+        for queue_id in range(QUEUES):
+            directory = f"/store/consumequeue/TopicTest/{queue_id}"
+            for name in disk.listdir(directory):
+                found[f"{queue_id}/{name}"] = disk.read_file(f"{directory}/{name}")
+        for name in disk.listdir(LOG):
+            found[name] = disk.read_file(f"{LOG}/{name}")
+        return found
+
+    seen = files()
+    count = sum(len(read_queue(store, queue_id)) for queue_id in range(QUEUES))
+    assert count == 1500 or damage == "a torn end"
+    disk.crash()
+    assert files() == seen
+    assert_holds(open_memory_store(disk, clock), count)
