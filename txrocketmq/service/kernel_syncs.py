@@ -1,7 +1,7 @@
 """How does a file get to the device without a thread of ours? The kernel is asked to, and says on a descriptor when it is done.
 
 A thread that syncs has to win the interpreter lock back twice for each sync, from a reactor that is busy with those who wait for it:
-half of what a synchronous send costs more than an asynchronous one. Linux takes ``IOCB_CMD_FDSYNC`` (since 4.18, ``io_submit(2)``): the same
+about half of what a synchronous send costs more than an asynchronous one, by estimate. Linux takes ``IOCB_CMD_FDSYNC`` (since 4.18, ``io_submit(2)``): the same
 ``fdatasync`` in a thread of the kernel. There is no wrapper for it in Python or in the C library, so the calls are made by their
 numbers. Where the system does not have them, or does not allow them, `KernelSyncs` stays closed and threads do the work.
 """
