@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 
 from tests.store.test_catchup import Opened
 from tests.store.test_recovery import kill
-from txrocketmq.codec.record import decode_records, encode_batch
+from txrocketmq.codec.record import blank_record, decode_records, encode_batch, encode_record
 from txrocketmq.errors import StoreError
 from txrocketmq.model.flags import (
     INNER_BATCH_FLAG,
@@ -488,6 +488,35 @@ def test_the_end_of_the_log_is_known_though_its_queue_is_not_whole() -> None:
         assert (record.body, found[0] + len(found[1])) == (b"last", store.max_physical_offset())
         opened.pool.run(10)
         opened.clock.advance(0.1)
+
+
+def test_the_filler_of_a_file_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be as large as a file where damage was bridged."""
+    ends: list[int] = []
+
+    def fill(store: MessageStore) -> None:
+        long_log(store)
+        ends.append(store.max_physical_offset())
+
+    disk, clock = lost(fill, mapped_file_size_commit_log=4 << 20)
+    (name,) = disk.listdir("/store/commitlog")
+    disk.write_at(f"/store/commitlog/{name}", ends[0], blank_record((4 << 20) - ends[0]))
+    disk.create(f"/store/commitlog/{4 << 20:020d}", 4 << 20)
+    record = encode_record(message(COLD, b"last"), 1, 4 << 20, 1_700_000_000_000)
+    disk.write_at(f"/store/commitlog/{4 << 20:020d}", 0, record)
+    read, sizes = disk.read_at, []
+
+    def note(path: str, position: int, size: int) -> bytes:
+        if "commitlog" in path:
+            sizes.append(size)
+        return read(path, position, size)
+
+    monkeypatch.setattr(disk, "read_at", note)
+    opened = Opened(disk, clock, config=small_config(mapped_file_size_commit_log=4 << 20))
+    opened.until_open()
+    store = opened.complete()
+    assert bodies(store, COLD)[-1] == b"last"
+    assert max(sizes) <= 1 << 20
 
 
 def test_a_topic_that_is_deleted_meanwhile_begins_anew() -> None:

@@ -20,6 +20,8 @@ from twisted.logger import Logger
 
 from txrocketmq.codec.record import (
     BLANK_RECORD_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
     BatchItem,
     RecordHead,
     batch_size,
@@ -421,17 +423,23 @@ class LogScan:
         """Have the whole record at `offset` in the buffer, as far as it is in the file; its position there."""
         position = self.offset - self._buffer_offset
         available = len(self._buffer) - position
-        if available >= BLANK_RECORD_BYTES:
-            wanted = _START.unpack_from(self._buffer, position)[0]
-            if wanted <= available or self._at_file_end(available):
-                return position
+        if available >= BLANK_RECORD_BYTES and (
+            self._needed(position) <= available or self._at_file_end(available)
+        ):
+            return position
         self._buffer = self._queue.read(self.offset, SCAN_BYTES)
         self._buffer_offset = self.offset
         if len(self._buffer) >= BLANK_RECORD_BYTES:
-            wanted = _START.unpack_from(self._buffer, 0)[0]
+            wanted = self._needed(0)
             if wanted > len(self._buffer) and not self._at_file_end(len(self._buffer)):
                 self._buffer = self._queue.read(self.offset, wanted)
         return 0
+
+    def _needed(self, position: int) -> int:
+        """How many bytes have to be in the buffer for the record that begins at this position of it. A blank one may be as large as
+        a file, and what is no record may say any size: of them the start tells all."""
+        size, magic = _START.unpack_from(self._buffer, position)
+        return int(size) if magic in (MAGIC_V1, MAGIC_V2) else BLANK_RECORD_BYTES
 
     def _at_file_end(self, available: int) -> bool:
         """Whether the buffer ends where the written part of its file ends: reading again gives no more."""

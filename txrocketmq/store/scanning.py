@@ -9,7 +9,6 @@ Crash story: nothing is changed here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
 
 from twisted.logger import Logger
 
@@ -26,7 +25,6 @@ SERVING_PIECE_BYTES = 128 * 1024
 
 PROGRESS_EVERY_MS = 2000
 
-_START = Struct(">ii")
 _MB = 1_000_000
 
 
@@ -82,21 +80,16 @@ class SlicedScan(LogScan):
         available = len(self._buffer) - position
         if available < BLANK_RECORD_BYTES:
             return False
-        size: int = _START.unpack_from(self._buffer, position)[0]
-        return size <= available or self._at_file_end(available)
+        return self._needed(position) <= available or self._at_file_end(available)
 
     async def _fetch(self, size: int) -> None:
         """Have the whole record at `offset` in the buffer, as far as it is in its file."""
-        data = await self._read(size)
-        if len(data) >= BLANK_RECORD_BYTES:
-            wanted = _START.unpack_from(data, 0)[0]
-            if wanted > len(data) and not self.offset_ends_file(len(data)):
-                data = await self._read(wanted)
-        self._buffer, self._buffer_offset = data, self.offset
-
-    def offset_ends_file(self, available: int) -> bool:
-        """Whether so many bytes from `offset` are all that its file holds."""
-        return self._at_file_end(available)
+        self._buffer, self._buffer_offset = await self._read(size), self.offset
+        available = len(self._buffer)
+        if available >= BLANK_RECORD_BYTES:
+            wanted = self._needed(0)
+            if wanted > available and not self._at_file_end(available):
+                self._buffer = await self._read(wanted)
 
     async def _read(self, size: int) -> bytes:
         file = self._queue.find(self.offset)
