@@ -24,6 +24,7 @@ from txrocketmq.codec.record import (
     record_size,
 )
 from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.interfaces import IKernelSyncs
 from txrocketmq.model.flags import TRANSACTION_PREPARED_TYPE
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageRecord
@@ -265,6 +266,7 @@ class World:
             memory_bytes=1 << 30,
             window_bytes=self._window_bytes,
             limits=self._limits(),
+            kernel_syncs=self._make_kernel(),
         )
         ended: list[Any] = []
         store.load().addBoth(ended.append)
@@ -282,6 +284,10 @@ class World:
         self.disk.faults.sync_eio = self._own_faults.sync_eio
         store.start()
         return True
+
+    def _make_kernel(self) -> IKernelSyncs | None:
+        """What syncs for this life without a thread; see `tests.sim.kernel`."""
+        return None
 
     def _limits(self) -> RecoveryLimits:
         """How much of a recovery is done before the store opens: all, or next to nothing."""
