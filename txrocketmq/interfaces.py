@@ -337,6 +337,9 @@ class IQueueOffsets(Interface):
     def is_in_memory(topic: str, queue_id: int, offset: int) -> bool:
         """Whether an entry's record is within the in-memory share of the log (``accessMessageInMemoryMaxRatio``)."""
 
+    def is_in_cold_area(topic: str, queue_id: int, offset: int) -> bool:
+        """Whether there is an entry whose record is beyond the hot share of the log (``accessMessageInMemoryHotRatio``)."""
+
     def recovering(topic: str, queue_id: int) -> str | None:
         """Why a queue's next offset is not known yet after a start; None when it is."""
 

@@ -22,7 +22,7 @@ def limited_broker(**settings: Any) -> SmallBroker:
     """A broker of which nothing is in memory, with messages of about a kilobyte."""
     broker = SmallBroker(
         cold_data_flow_control_enable=True,
-        access_message_in_memory_max_ratio=0,
+        access_message_in_memory_hot_ratio=0,
         memory_bytes=1,
         **settings,
     )
@@ -104,6 +104,31 @@ def test_what_is_in_memory_is_never_limited() -> None:
     join(peer, "CONSUME_PASSIVELY")
     read_cold(broker, 1)
     assert peer.pull().bodies == [b"hello"]
+
+
+def test_who_waits_for_news_is_held_as_ever_though_its_group_is_limited() -> None:
+    broker = limited_broker(cg_cold_read_threshold=1)
+    peer = broker.connect()
+    join(peer, "CONSUME_PASSIVELY")
+    read_cold(broker, 1)
+    assert peer.ask(RequestCode.PULL_MESSAGE, pull_header()).code == ResponseCode.SYSTEM_BUSY
+    header = pull_header(offset=10, sys_flag=6, suspend_timeout_millis=15_000)
+    waiting = peer.tell(RequestCode.PULL_MESSAGE, header)
+    assert peer.answer(waiting) is None
+
+
+def test_what_is_cold_is_what_lies_beyond_the_hot_share() -> None:
+    broker = limited_broker(cg_cold_read_threshold=1, access_message_in_memory_max_ratio=100)
+    peer = broker.connect()
+    join(peer, "CONSUME_PASSIVELY")
+    read_cold(broker, 1)
+    store = broker.store
+    store.reader._memory_bytes = 2 * store.max_physical_offset()
+    codes = []
+    for ratio in (51, 49):
+        broker.store_config.access_message_in_memory_hot_ratio = ratio
+        codes.append(peer.ask(RequestCode.PULL_MESSAGE, pull_header(max_msg_nums=1)).code)
+    assert codes == [0, ResponseCode.SYSTEM_BUSY]
 
 
 def test_all_groups_together_have_a_limit() -> None:

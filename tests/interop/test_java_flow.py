@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,11 +27,36 @@ from tests.interop.test_java_kinds_of_queues import Link
 CI = "ours/5.4.0-json"
 pytestmark = pytest.mark.java
 SIZE = 160
+#: As large as bodies are that official clients do not compress.
+LARGE = 4_000
 QUICK: dict[str, Any] = {"poll_namesrv_ms": 1_000, "heartbeat_ms": 1_000}
 STRICT = {
     "disableConsumeIfConsumerReadSlowly": "true",
     "consumerFallbehindThreshold": "20000",
 }
+SMALL_QUEUE = {
+    "flushDiskType": "SYNC_FLUSH",
+    "sendMessageThreadPoolNums": "1",
+    "sendThreadPoolQueueCapacity": "2",
+    # Neither of these is to speak first.
+    "waitTimeMillsInSendQueue": "60000",
+    "osPageCacheBusyTimeOutMills": "60000",
+}
+#: The queue has room, but whoever comes while another one is being stored comes too early.
+STILL = {"sendThreadPoolQueueCapacity": "10000", "osPageCacheBusyTimeOutMills": "-1"}
+ALL_COLD = {
+    "coldDataFlowControlEnable": "true",
+    "accessMessageInMemoryHotRatio": "0",
+    # Who reads a page gets no others into memory.
+    "dataReadAheadEnable": "false",
+    "mappedFileSizeCommitLog": str(1024 * 1024),
+}
+OVERLOAD = "CODE: 2  DESC: [OVERLOAD]system busy, start flow control for a while"
+REJECTED = "CODE: 2  DESC: [REJECTREQUEST]system busy, start flow control for a while"
+#: Who was let in before the disk stood still: official brokers have two more places to say so.
+STANDS_STILL = re.compile(
+    r"CODE: 2  DESC: \[(REJECTREQUEST\]system|PCBUSY_CLEAN_QUEUE\]broker|PC_SYNCHRONIZED\]broker) busy, start flow control for a while"
+)
 BUSY = re.compile(
     r"CODE: 2  DESC: \[(TIMEOUT_CLEAN_QUEUE|PCBUSY_CLEAN_QUEUE)\]broker busy, start flow control for a while, "
     r"period in queue: \d+ms, size of queue: \d+"
@@ -37,6 +66,40 @@ BUSY = re.compile(
 def counted(rows: list[Row]) -> list[Row]:
     """Without the message that made the topic."""
     return [row for row in rows if row.seq >= 0]
+
+
+class OwnBrokers:
+    """Makes brokers with settings of their own, of the column's provider; nothing else runs beside one."""
+
+    def __init__(
+        self, column: Column, clusters: dict[str, Cluster], puppets: PuppetPool, slots: JvmSlots
+    ) -> None:
+        self.column = column
+        self._clusters, self._puppets, self._slots = clusters, puppets, slots
+
+    @contextmanager
+    def broker(self, settings: Mapping[str, str]) -> Iterator[tuple[Cluster, Puppet, Admin]]:
+        """One that runs and is registered, a puppet, and an operator."""
+        close_all(self._clusters)
+        puppet = self._puppets.get(self.column.line, self.column.serialize)
+        made = make_cluster(self.column.servers, self._slots, broker_settings=settings)
+        with puppet.in_use(), made as cluster:
+            admin = Admin(puppet, cluster.namesrv)
+            try:
+                admin.wait_broker(cluster.broker_name)
+                yield cluster, puppet, admin
+            except BaseException as failure:
+                failure.add_note(cluster.logs())
+                raise
+            admin.forget()
+
+
+@pytest.fixture
+def own(
+    column: Column, clusters: dict[str, Cluster], puppets: PuppetPool, jvm_slots: JvmSlots
+) -> OwnBrokers:
+    """Where brokers with settings of their own come from."""
+    return OwnBrokers(column, clusters, puppets, jvm_slots)
 
 
 @pytest.mark.short_columns(CI)
@@ -116,26 +179,6 @@ class TestLimits:
 class TestSlowConsumers:
     """A group that reads far behind is switched off, and on again by an operator; brokers look every three minutes."""
 
-    @pytest.fixture
-    def strict(
-        self,
-        column: Column,
-        clusters: dict[str, Cluster],
-        puppets: PuppetPool,
-        jvm_slots: JvmSlots,
-    ) -> Iterator[tuple[Cluster, Puppet]]:
-        """A broker that does so."""
-        close_all(clusters)
-        puppet = puppets.get(column.line, column.serialize)
-        with (
-            puppet.in_use(),
-            make_cluster(column.servers, jvm_slots, broker_settings=STRICT) as cluster,
-        ):
-            admin = Admin(puppet, cluster.namesrv)
-            admin.wait_broker(cluster.broker_name)
-            yield cluster, puppet
-            admin.forget()
-
     @pytest.mark.only_columns(
         *by_tier(
             ["none"],
@@ -143,11 +186,13 @@ class TestSlowConsumers:
         )
     )
     def test_a_slow_group_is_switched_off_until_an_operator_says_otherwise(
-        self, strict: tuple[Cluster, Puppet]
+        self, own: OwnBrokers
     ) -> None:
-        cluster, puppet = strict
+        with own.broker(STRICT) as (cluster, puppet, admin):
+            self._is_switched_off(cluster, puppet, admin)
+
+    def _is_switched_off(self, cluster: Cluster, puppet: Puppet, admin: Admin) -> None:
         topic, group, count = "Slow", "slow-group", 400
-        admin = Admin(puppet, cluster.namesrv)
         with Producer(puppet, cluster.namesrv, "slow-p", **QUICK) as producer:
             admin.create_topic(cluster.broker_address, topic, 1)
             admin.wait_route(topic)
@@ -175,6 +220,121 @@ class TestSlowConsumers:
             rows = consumer.wait_for_all(range(count))
         checks.nothing_is_lost(rows, range(count))
         checks.bodies_are_whole(rows, "slow-seed", SIZE)
+
+
+@pytest.mark.short_columns(CI)
+class TestOverload:
+    """More than the broker can take at once: who is refused is told so in the official words, and none of it is stored."""
+
+    def test_a_full_queue_and_a_disk_that_stands_still_are_told_in_the_official_words(
+        self, own: OwnBrokers
+    ) -> None:
+        topic, seed, count = "Overload", "overload-seed", min(own.column.message_count, 1_000)
+        quick: dict[str, Any] = {"retries": 0, "timeout_ms": 30_000, **QUICK}
+        with own.broker(SMALL_QUEUE) as (cluster, puppet, admin):
+            admin.create_topic(cluster.broker_address, topic)
+            admin.wait_route(topic)
+            with Producer(puppet, cluster.namesrv, "overload-1", **quick) as producer:
+                run = producer.start_sending(topic, seed, count, "async", size=LARGE)
+                report = run.report()
+                assert report.errors, "nothing was refused"
+                for _, told, code in report.errors:
+                    assert code == 2, told
+                    assert OVERLOAD in told
+                taken = {sent.seq for sent in report.sent}
+                refused = {seq for seq, _, _ in report.errors}
+                assert len(taken) + len(refused) == len(taken | refused) == count
+                # One after the other there is room.
+                again = sorted(refused)[:20]
+                for seq in again:
+                    producer.send(topic, seed, 1, first=seq, size=LARGE)
+            taken |= set(again)
+            cluster.change_settings(STILL)
+            cluster.restart_broker(signal.SIGKILL)
+            admin.wait_broker(cluster.broker_name)
+            admin.wait_route(topic)
+            with Producer(puppet, cluster.namesrv, "overload-2", **quick) as producer:
+                run = producer.start_sending(topic, seed, count, "async", size=LARGE, first=count)
+                report = run.report()
+                assert any(REJECTED in told for _, told, _ in report.errors), report.errors[:3]
+                for _, told, code in report.errors:
+                    assert code == 2, told
+                    assert STANDS_STILL.search(told), told
+                taken |= {sent.seq for sent in report.sent}
+            stored = admin.read_topics([topic])[topic]
+        # Nothing more, and nothing less.
+        assert {row.seq for row in stored} == taken
+        checks.nothing_came_twice(stored)
+        checks.bodies_are_whole(stored, seed, LARGE)
+
+
+@pytest.mark.only_columns(
+    *("ours/5.4.0-json", "ours/5.4.0-rocketmq"),
+    *("official-5.4.0/5.4.0-json", "official-5.4.0/5.4.0-rocketmq"),
+)
+@pytest.mark.short_columns("none")
+class TestColdReads:
+    """A group that reads what is on the disk alone has a share of it each five seconds; operators say which (5.x)."""
+
+    LIMIT = 100_000
+
+    def test_a_group_that_had_its_share_is_held_until_an_operator_lets_it_go_on(
+        self, own: OwnBrokers
+    ) -> None:
+        # Less than the share that every group has by itself, and that of one period is less than half.
+        topic, group, seed, count = "Cold", "cold-group", "cold-seed", 640
+        with own.broker(ALL_COLD) as (cluster, puppet, admin):
+            admin.create_topic(cluster.broker_address, topic, 1)
+            admin.wait_route(topic)
+            with Producer(puppet, cluster.namesrv, "cold-p", **QUICK) as producer:
+                producer.send(topic, seed, count, size=LARGE, insist_ms=60_000)
+            cluster.restart_broker(signal.SIGTERM)
+            admin.wait_broker(cluster.broker_name)
+            admin.wait_route(topic)
+            put_out_of_memory(cluster.store / "commitlog")
+            at = ("-b", cluster.broker_address)
+            words = ("-g", group, "-v", str(self.LIMIT))
+            done = admin.command("updateColdDataFlowCtrGroupConfig", *at, *words)
+            assert "updateColdDataFlowCtrGroupConfig success" in done["output"], done["output"]
+            few: dict[str, Any] = {"pull_batch": 8, **QUICK}
+            with PushConsumer(puppet, cluster.namesrv, group, topic, **few) as consumer:
+                deadline = time.monotonic() + 60
+                while (read := cold_bytes_of(admin, cluster, group)) < self.LIMIT:
+                    assert time.monotonic() < deadline, f"it read {read} bytes at most"
+                held_at = time.monotonic()
+                received = consumer.wait(count, timeout_ms=3_000)
+                assert 0 < received < count / 2, f"held since {time.monotonic() - held_at:.1f} s"
+                assert cold_info(admin, cluster)["configTable"] == {group: self.LIMIT}
+                done = admin.command("removeColdDataFlowCtrGroupConfig", *at, "-g", group)
+                assert "remove broker cold read threshold success" in done["output"]
+                rows = consumer.wait_for_all(range(count))
+                assert cold_info(admin, cluster)["configTable"] == {}
+        checks.nothing_is_lost(rows, range(count))
+        checks.nothing_came_twice(rows)
+        checks.bodies_are_whole(rows, seed, LARGE)
+
+
+def cold_info(admin: Admin, cluster: Cluster) -> dict[str, Any]:
+    """What an operator is shown of cold reads."""
+    done = admin.command("getColdDataFlowCtrInfo", "-b", cluster.broker_address)
+    found: dict[str, Any] = json.loads(done["output"].split("============")[-1])
+    return found
+
+
+def cold_bytes_of(admin: Admin, cluster: Cluster, group: str) -> int:
+    """How much a group read cold in this period, 0 while nothing is known of it."""
+    return int(cold_info(admin, cluster)["runtimeTable"].get(group, {}).get("coldAcc", 0))
+
+
+def put_out_of_memory(directory: Path) -> None:
+    """Have the system forget the clean pages of files that nobody maps."""
+    for path in directory.iterdir():
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
 
 
 class TestStrictLocks:

@@ -60,9 +60,7 @@ def test_queues_move_and_keep_their_numbers(pair: tuple[MixedCluster, Puppet]) -
     topic, seed = "Static", "static-seed"
     first, second = cluster.brokers
     admin = Admin(puppet, cluster.namesrv)
-    for server in cluster.name_servers:
-        for broker in cluster.brokers:
-            Admin(puppet, server).wait_broker(broker)
+    wait_registered(cluster, puppet)
     told(admin, "updateStaticTopic", "-t", topic, "-qn", str(QUEUES), "-b", first)
     for server in cluster.name_servers:
         Admin(puppet, server).wait_route(topic)
@@ -94,6 +92,13 @@ def test_queues_move_and_keep_their_numbers(pair: tuple[MixedCluster, Puppet]) -
     forget(cluster, puppet)
 
 
+def wait_registered(cluster: MixedCluster, puppet: Puppet) -> None:
+    """Wait until all name servers list both brokers."""
+    for server in cluster.name_servers:
+        for broker in cluster.brokers:
+            Admin(puppet, server).wait_broker(broker)
+
+
 def forget(cluster: MixedCluster, puppet: Puppet) -> None:
     """Close the puppet's admin clients."""
     for server in [*cluster.name_servers, cluster.namesrv]:
@@ -106,9 +111,7 @@ def test_logical_queues_are_those_they_were_after_a_kill(pair: tuple[MixedCluste
     topic, seed = "Static", "static-seed"
     first, second = cluster.brokers
     admin = Admin(puppet, cluster.namesrv)
-    for server in cluster.name_servers:
-        for broker in cluster.brokers:
-            Admin(puppet, server).wait_broker(broker)
+    wait_registered(cluster, puppet)
     told(admin, "updateStaticTopic", "-t", topic, "-qn", str(QUEUES), "-b", f"{first},{second}")
     for server in cluster.name_servers:
         Admin(puppet, server).wait_route(topic)
@@ -119,6 +122,8 @@ def test_logical_queues_are_those_they_were_after_a_kill(pair: tuple[MixedCluste
         sent = producer.send(topic, seed, COUNT, size=SIZE, insist_ms=INSIST_MS).sent
         cluster.restart_broker(first, signal.SIGKILL)
         sent += producer.send(topic, seed, COUNT, first=COUNT, size=SIZE, insist_ms=INSIST_MS).sent
+        # The tool takes a broker that is not listed yet for one that has no queues.
+        wait_registered(cluster, puppet)
         told(admin, "remappingStaticTopic", "-t", topic, "-b", second)
         cluster.restart_broker(first, signal.SIGKILL)
         cluster.restart_broker(second, signal.SIGKILL)

@@ -112,6 +112,7 @@ AT_ONCE = frozenset(
         *("brokerFastFailureEnable", "waitTimeMillsInSendQueue", "osPageCacheBusyTimeOutMills"),
         *("longPollingEnable", "shortPollingTimeMills", "slaveReadEnable", "litePullMessageEnable"),
         *("pullThreadPoolQueueCapacity", "maxFilterMessageSize", "accessMessageInMemoryMaxRatio"),
+        "accessMessageInMemoryHotRatio",
         *("maxTransferBytesOnMessageInDisk", "maxTransferBytesOnMessageInMemory"),
         *("maxTransferCountOnMessageInDisk", "maxTransferCountOnMessageInMemory"),
         *("enableLmq", "enableMultiDispatch", "maxLmqConsumeQueueNum"),

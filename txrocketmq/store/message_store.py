@@ -545,6 +545,10 @@ class MessageStore(ReplicationControl):
         """See `IQueueOffsets`."""
         return self.reader.is_in_memory(topic, queue_id, offset)
 
+    def is_in_cold_area(self, topic: str, queue_id: int, offset: int) -> bool:
+        """See `IQueueOffsets`."""
+        return self.reader.is_in_cold_area(topic, queue_id, offset)
+
     def recovering(self, topic: str, queue_id: int) -> str | None:
         """See `IQueueOffsets`."""
         if self.rebuild is None or self.rebuild.knows(topic, queue_id):

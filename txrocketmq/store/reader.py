@@ -217,6 +217,14 @@ class StoreReader:
             return False
         return self._commit_log.max_offset - unit[0] <= self._memory_share()
 
+    def is_in_cold_area(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether there is such a message, and it lies beyond the share of the log that counts as hot."""
+        unit = self._unit(topic, queue_id, offset)
+        if unit is None:
+            return False
+        hot_bytes = self._memory_bytes * self._config.access_message_in_memory_hot_ratio // 100
+        return self._commit_log.max_offset - unit[0] > hot_bytes
+
     # ------------------------------------------------------------------ one message
 
     def look_message(self, physical_offset: int) -> MessageExt | None:

@@ -73,6 +73,10 @@ _REASONED = (
 )
 
 
+#: What a send is told while the disk stands still.
+REJECT_REQUEST = "[REJECTREQUEST]system busy, start flow control for a while"
+
+
 def busy(cause: str, waited_ms: int, waiting: int) -> ResponseError:
     """The answer that asks a producer to slow down; clients retry elsewhere.
 

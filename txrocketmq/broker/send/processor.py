@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from txrocketmq.broker.delay.levels import delay_level
 from txrocketmq.broker.send.admission import Admission
-from txrocketmq.broker.send.outcome import busy, put_refused
+from txrocketmq.broker.send.outcome import REJECT_REQUEST, busy, put_refused
 from txrocketmq.broker.send.properties import PropertyWriter
 from txrocketmq.broker.send.special import SpecialSends
 from txrocketmq.broker.timer.recall import recall_handle
@@ -378,6 +378,11 @@ class SendProcessor:
 
     def _refuse_when_busy(self, request: Request[AnySendHeader]) -> None:
         """Refuse a send that has waited too long for its turn, or behind others that wait for a disk that stands still."""
+        if self._waiting:
+            waited_ms = request.arrived_ms - next(iter(self._waiting.values()))
+            if waited_ms >= self._store_config.os_page_cache_busy_time_out_mills:
+                # It never gets into a queue: official brokers refuse such sends at the door, failing fast or not.
+                raise ResponseError(ResponseCode.SYSTEM_BUSY, REJECT_REQUEST)
         config = self._config
         if not config.broker_fast_failure_enable:
             return
@@ -386,10 +391,6 @@ class SendProcessor:
         waited_ms = self._newest_ms - request.arrived_ms
         if waited_ms >= config.wait_time_mills_in_send_queue:
             raise busy("TIMEOUT_CLEAN_QUEUE", waited_ms, len(self._waiting))
-        if self._waiting:
-            waited_ms = request.arrived_ms - next(iter(self._waiting.values()))
-            if waited_ms >= self._store_config.os_page_cache_busy_time_out_mills:
-                raise busy("PCBUSY_CLEAN_QUEUE", 0, len(self._waiting))
 
     def _illegal(self, body_bytes: int, properties_bytes: int) -> ResponseError:
         code, remark = put_refused(PutMessageStatus.MESSAGE_ILLEGAL, self._store_config)

@@ -102,7 +102,8 @@ class ReadWatch:
             return False
         header = request.header
         group = header.consumer_group
-        if not self.is_limited(group) or self._store.is_in_memory(
+        # Where nothing is yet nothing is cold: whoever waits for news there is held as ever.
+        if not self.is_limited(group) or not self._store.is_in_cold_area(
             header.topic, header.queue_id, header.queue_offset
         ):
             return False
