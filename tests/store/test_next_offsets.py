@@ -321,6 +321,38 @@ def test_messages_that_wait_for_the_device_go_to_the_queue_that_is_whole_by_then
     assert bodies(store, HOT)[600:] == [b"late", b"late"]
 
 
+@pytest.mark.parametrize("agreed", ["nothing", "one", "all"])
+def test_what_waits_when_the_broker_changes_its_role_is_dispatched_again(agreed: str) -> None:
+    disk, clock = lost(long_log)
+    opened = Opened(
+        disk, clock, config=small_config(flush_disk_type="SYNC_FLUSH"), hold_flushes=True
+    )
+    store = opened.until_open()
+    ends = [store.max_physical_offset()]
+    store.set_confirm_offset(ends[0])
+    for number in range(2):
+        store.put_message(message(HOT, b"late %d" % number))
+        ends.append(store.max_physical_offset())
+    clock.advance(0)
+    opened.flushes.run()
+    assert store.flushed_offset() == ends[2]
+    shown = ("nothing", "one", "all").index(agreed)
+    store.reput.confirm_offset = ends[shown]
+    store.roles_changed(leads=True)
+    assert store.max_offset(*HOT) == 600 + shown
+    opened.complete()
+    assert store.max_offset(*HOT) == 600 + shown
+    store.set_confirm_offset(ends[-1])
+    assert store.incomplete(*HOT) is None
+    assert bodies(store, HOT)[600:] == [b"late 0", b"late 1"]
+    assert len(bodies(store, HOT)) == 602
+    store.put_message(message(HOT, b"next"))
+    clock.advance(0)
+    opened.flushes.run()
+    store.set_confirm_offset(store.max_physical_offset())
+    assert bodies(store, HOT, 602) == [b"next"]
+
+
 def test_rows_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nextoffsets, "MAX_ROW_BYTES", 100)
     opened = Opened(*lost(long_log))

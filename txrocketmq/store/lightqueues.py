@@ -116,13 +116,14 @@ class LightQueues:
     ) -> LightUnits:
         """The places of a record that was found in the log, by its properties.
 
-        :param wants: tells the queues that are asked for; None for all.
+        :param wants: tells the queues that are asked for, whose older messages these are; None for all, and the newest ones.
         """
         units = {}
         for name, offset in places(self._config, topic, found):
             if wants is not None and not wants((name, LMQ_QUEUE_ID)):
                 continue
-            queue = self._table.create(name, LMQ_QUEUE_ID)
+            take = self._table.taking if wants is None else self._table.create
+            queue = take(name, LMQ_QUEUE_ID)
             if not isinstance(queue, BatchConsumeQueue):
                 units[queue] = offset
         return tuple(units.items())

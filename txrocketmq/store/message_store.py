@@ -270,10 +270,11 @@ class MessageStore(ReplicationControl):
         )
         rebuild.when_done = self._rebuilt
         rebuild.when_damaged = lambda fault: self.refuse_writes("damage", fault)
+        self.queue_table.rows = recovery.known
         rebuild.start()
 
     def _rebuilt(self) -> None:
-        self.rebuild = self.putter.rebuild = None
+        self.rebuild = self.putter.rebuild = self.queue_table.rows = None
 
     def _note_recovered(self) -> None:
         """Let the checkpoint say what recovery found, all of which is synced now. No time in it is later than now: messages that

@@ -95,6 +95,10 @@ class AheadTable(QueueTable):
         del self.queues[topic, queue_id]
         return self.create(topic, queue_id, batch=batch)
 
+    def make_row(self, key: QueueKey, batch: bool) -> AnyQueue:
+        """An empty row, not entered here."""
+        return self._new_batch_queue(*key) if batch else self._new_queue(*key)
+
     def mark_dirty(self, queue: AnyQueue) -> None:
         """Nothing of it is ever written."""
 
@@ -147,6 +151,15 @@ class NextOffsets:
     def knows(self, key: QueueKey) -> bool:
         """Whether a queue's next offset is known."""
         return key in self._rows or not self.covers(key)
+
+    def row_of(self, key: QueueKey, batch: bool) -> AnyQueue | None:
+        """What takes a record at the log's end, which proves its queue's next offset; None where the queue takes it itself."""
+        if not self.covers(key):
+            return None
+        row = self._rows.get(key)
+        if row is None or (batch and not row.is_batch):
+            row = self._rows[key] = self._stretch.make_row(key, batch)
+        return row
 
     def forget(self, topics: frozenset[str]) -> None:
         """Topics are deleted: their queues begin anew."""
@@ -224,6 +237,9 @@ class NextOffsets:
         found: dict[AnyQueue, AnyQueue] = {}
         for key in keys:
             row, queue = self._rows.get(key), table.find(*key)
+            if all_derived and row is not None and queue is None:
+                # All of its messages still wait.
+                queue = table.create(*key, batch=row.is_batch)
             if (
                 row is not None
                 and queue is not None

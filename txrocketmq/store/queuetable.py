@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Protocol
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
@@ -53,6 +54,16 @@ def give_way() -> None:
     """A pool's job: who waits for it lets the reactor have a turn."""
 
 
+class Rows(Protocol):
+    """See `txrocketmq.store.nextoffsets`."""
+
+    def covers(self, key: tuple[str, int]) -> bool:
+        """Whether a queue is derived again."""
+
+    def row_of(self, key: tuple[str, int], batch: bool) -> AnyQueue | None:
+        """What takes the newest records of such a queue; None where it is not one."""
+
+
 class QueueTable:
     """All consume queues of a store.
 
@@ -63,6 +74,7 @@ class QueueTable:
     :ivar dirty: queues with units that are not written yet; each says so itself too (``units.dirty``).
     :ivar failure: why the last flush failed, None when it did not.
     :ivar ahead: the newest units of queues that are derived again (`txrocketmq.store.nextoffsets`): these take what is appended.
+    :ivar rows: tells which queues are derived again, and makes rows of `ahead`; None when none are.
     :ivar rebuilt_to_ms: while queues are derived again: store time that this has reached, beyond which the checkpoint may not go.
     """
 
@@ -86,6 +98,7 @@ class QueueTable:
         self._last_thorough_ms = 0
         self.queues: dict[tuple[str, int], AnyQueue] = {}
         self.ahead: dict[tuple[str, int], AnyQueue] = {}
+        self.rows: Rows | None = None
         self.torn: list[AnyQueue] = []
         self.log_start = 0
         self.light_count = 0
@@ -145,6 +158,11 @@ class QueueTable:
             queue = self.queues[topic, queue_id] = make(topic, queue_id)
             self.light_count += is_lmq(topic)
         return queue
+
+    def taking(self, topic: str, queue_id: int, *, batch: bool = False) -> AnyQueue:
+        """What takes a record that is at the log's end already: as `create`, but a row where the queue is derived again."""
+        row = None if self.rows is None else self.rows.row_of((topic, queue_id), batch)
+        return self.create(topic, queue_id, batch=batch) if row is None else row
 
     def replaced(self, topic: str, queue_id: int, *, batch: bool) -> AnyQueue:
         """A new queue of the other kind in the place of one whose topic was made anew (start-up and replicas only: blocks)."""

@@ -142,14 +142,16 @@ class ReplicaLog:
     def _begin_anew(self, head: RecordHead) -> None:
         """A queue's first message: where there are others already, the master deleted the topic, and it began anew. Nothing of this is
         said in the log."""
-        queue = self._queues.queues.get((head.topic, head.queue_id))
+        table = self._queues
+        queue = table.queues.get((head.topic, head.queue_id))
         if (
             head.queue_offset == 0
             and queue is not None
             and queue.max_index > 0
             and not (queue.is_batch or head.sys_flag & NOT_IN_QUEUE)
+            and not (table.rows is not None and table.rows.covers((head.topic, head.queue_id)))
         ):
-            self._queues.delete_topics(frozenset((head.topic,)))
+            table.delete_topics(frozenset((head.topic,)))
 
     def cut(self, offset: int) -> None:
         """The log was cut at a record's end: what comes next begins there."""

@@ -92,7 +92,8 @@ class ReplicationControl:
         """See `IReplicationControl`."""
         self.reput.drop_waiting()
         self.replica_log.confirmed()
-        for queue in self.queue_table.queues.values():
+        table = self.queue_table
+        for queue in (*table.queues.values(), *table.ahead.values()):
             queue.next_index = queue.max_index
         if leads and self.reput.offset < self.commit_log.max_offset:
             self.replica_log.hold_rest()

@@ -118,7 +118,7 @@ class Reput:
         self.index_is_current = True
         self.listeners: list[ArrivalListener] = []
         self.whole_listeners: list[WholeListener] = []
-        # Which light queues are derived; None for all.
+        # Which light queues are derived while older records are; None while they are not.
         self._wants: Callable[[tuple[str, int]], bool] | None = None
 
     def dispatch(
@@ -440,12 +440,11 @@ class Reput:
     def derive_queues(
         self,
         records: Iterable[tuple[int, RecordHead]],
-        wants: Callable[[tuple[str, int]], bool] | None = None,
+        wants: Callable[[tuple[str, int]], bool],
     ) -> None:
         """Derive the units of older records, and nothing else: for queues of which `dispatch` hears nothing meanwhile.
 
-        :param wants: tells the light queues that are asked for: one that was begun anew must not get its old messages back. None
-            for all.
+        :param wants: tells the light queues that are asked for: one that was begun anew must not get its old messages back.
         """
         table = self._queues
         kept = self.offset, self.index_is_current, self.listeners, table.newest_timestamp_ms
@@ -477,7 +476,10 @@ class Reput:
         """
         table, topic, queue_id = self._queues, head.topic, head.queue_id
         is_batch = bool(head.sys_flag & INNER_BATCH_FLAG)
-        queue = table.create(topic, queue_id, batch=is_batch)
+        if self._wants is not None or head.sys_flag & NOT_IN_QUEUE:
+            queue = table.create(topic, queue_id, batch=is_batch)
+        else:
+            queue = table.taking(topic, queue_id, batch=is_batch)
         if is_batch:
             if isinstance(queue, ConsumeQueue):
                 queue = self._as_batch_queue(queue, head.store_timestamp)
