@@ -13,6 +13,7 @@ from small_broker import Peer, SmallBroker, properties, pull_header
 from transactions import COMMIT, Producer
 
 from txrocketmq.broker.escape.places import places_of, specific_place
+from txrocketmq.codec.bodies import DelayOffsetSerializeWrapper, decode_body
 from txrocketmq.codec.headers import (
     ExchangeHAInfoRequestHeader,
     NotifyMinBrokerIdChangeRequestHeader,
@@ -21,6 +22,8 @@ from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.javahash import java_hash
 from txrocketmq.model.names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from txrocketmq.model.route import BrokerData, QueueData, TopicRouteData
+from txrocketmq.model.topic import DataVersion
+from txrocketmq.store.timer.checkpoint import TimerCheckpoint
 
 TOPIC = "TopicA"
 REVIVE = "rmq_sys_REVIVE_LOG_ClusterA"
@@ -283,6 +286,43 @@ def test_a_timed_message_is_timed_no_more_elsewhere(world: World) -> None:
     world.until(lambda: bodies(other, TOPIC) == [b"timed"])
     assert other.store.max_offset(TIMER_TOPIC, 0) == 0
     assert "REAL_TOPIC" not in messages(other, TOPIC)[0].properties
+
+
+def test_an_official_master_takes_over_what_its_slave_delivered(world: World) -> None:
+    """It does when the slave's version is not older than its own, which counts every second, or is as new as its start."""
+    peer = ready(world)
+    for second in range(1, 31):
+        send_timed(world, peer, b"%d" % second, second)
+    send_timed(world, peer, b"late", 35)
+    world.settle(27)
+    send_delayed(peer, b"delayed", level=3)
+    world.settle(4)
+    slave, other = world.brokers[SLAVE], world.brokers[OTHER]
+
+    def asked(code: RequestCode) -> bytes:
+        return bytes(slave.connect(45_000).ask(code).body)
+
+    def timer_version() -> DataVersion:
+        found = TimerCheckpoint.decode(asked(RequestCode.GET_TIMER_CHECK_POINT))
+        assert found is not None
+        return DataVersion(
+            counter=found.version, state_version=found.state_version, timestamp=found.version_ms
+        )
+
+    own = timer_version()
+    # It was asked three seconds ago at most, and went on counting.
+    assert own.counter >= 25
+    own.counter += int(world.now_s - own.timestamp / 1000) + 1
+    lose_master(world)
+    world.until(lambda: {b"delayed", b"late"} <= set(bodies(other, TOPIC)))
+    coming = ExchangeHAInfoRequestHeader(master_ha_address=f"{MASTER}:10912")
+    assert slave.connect(45_000).ask(RequestCode.EXCHANGE_BROKER_HA_INFO, coming).code == 0
+    assert timer_version().is_newer_than(own)
+    delays = decode_body(DelayOffsetSerializeWrapper, asked(RequestCode.GET_ALL_DELAY_OFFSET))
+    assert (delays.offset_table or {}).get(3) == 1
+    never_saved = DataVersion(timestamp=int(world.now_s * 1000))
+    assert delays.data_version is not None
+    assert delays.data_version.is_newer_than(never_saved)
 
 
 def test_how_far_the_master_is_is_known_to_its_slave_within_three_seconds(world: World) -> None:

@@ -84,6 +84,38 @@ def chain_of(timer: TimerStore, time_ms: int) -> list[int]:
     return list(found[0].offsets)
 
 
+def test_an_acting_slave_counts_on_from_its_masters_version() -> None:
+    timer = make_store(MemoryDisk(), Log(), "/store")
+    told = TimerCheckpoint(
+        read_ms=NOW_MS - 6000,
+        master_offset=4,
+        state_version=2,
+        version_ms=NOW_MS - 5000,
+        version=700,
+    )
+
+    def version() -> tuple[int, int, int]:
+        found = timer.checkpoint()
+        return found.state_version, found.version_ms, found.version
+
+    timer.follow(told)
+    timer.queue_offset = 4
+    assert flush(timer)
+    assert version() == (2, NOW_MS - 5000, 700)
+    timer.lead()
+    assert version() == (2, NOW_MS - 5000, 700)
+    timer.due(NOW_MS)
+    # Since it was told, the master may have counted five times, and once more as it was lost.
+    assert version() == (2, NOW_MS, 707)
+    assert flush(timer)
+    timer.due(NOW_MS + 1000)
+    assert version() == (2, NOW_MS, 708)
+    timer.fall_back()
+    assert version() == (2, NOW_MS, 708)
+    timer.follow(told)
+    assert version() == (2, NOW_MS - 5000, 700)
+
+
 def test_what_waits_is_found_again_after_a_start(place: tuple[Any, str]) -> None:
     disk, root = place
     log = Log()

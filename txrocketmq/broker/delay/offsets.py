@@ -23,7 +23,9 @@ FILE_NAME = "delayOffset.json"
 class DelayOffsets:
     """The next logical offset to deliver, by level.
 
-    :ivar data_version: the table's version; goes up every so many deliveries (`delayOffsetUpdateVersionStep`).
+    :ivar data_version: the table's version; goes up every so many deliveries (`delayOffsetUpdateVersionStep`), and with the first one
+        after the start or after the master's table was taken over: an official master that comes back takes the table of a slave that
+        acted for it only when its own version is not newer, and one that was killed before it saved any is as new as its start.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class DelayOffsets:
         self._table: dict[int, int] = {}
         self._is_changed = False
         self._changes = 0
+        self._has_moved_on = False
         self.data_version = DataVersion(timestamp=now_ms())
         self.file = PersistedTable(files, FILE_NAME, self.encode)
 
@@ -55,16 +58,20 @@ class DelayOffsets:
 
     def put(self, level: int, offset: int) -> None:
         """Everything below an offset was delivered."""
-        if self._table.get(level) == offset:
+        known = self._table.get(level)
+        if known == offset:
             return
         self._table[level] = offset
         self._is_changed = True
         self._changes += 1
-        if self._changes % max(1, self._config.delay_offset_update_version_step) == 0:
+        is_first = offset > (known or 0) and not self._has_moved_on
+        self._has_moved_on |= is_first
+        if is_first or self._changes % max(1, self._config.delay_offset_update_version_step) == 0:
             self.data_version.next(self._now_ms())
 
     def take_over(self, wrapper: DelayOffsetSerializeWrapper) -> None:
         """A slave: stand where the master does."""
+        self._has_moved_on = False
         table = wrapper.offset_table or {}
         if table != self._table:
             self._table = table

@@ -228,7 +228,7 @@ class TimerService(Feature):
         found = TimerCheckpoint.decode(body)
         if found is None:
             raise BodyError(f"a timer checkpoint of {len(body)} bytes")
-        self.timer.follow(found.read_ms, found.master_offset)
+        self.timer.follow(found)
         self.taking.wake()
 
     def take_back(self, body: bytes) -> None:

@@ -5,6 +5,10 @@ wheel, then the checkpoint, each on the device before the next. So the checkpoin
 
 Crash story: what was taken since the last flush is taken again from the timer topic; what was delivered since is delivered again.
 See `txrocketmq.store.timer.checkpoint` for deliveries that a power failure took from the commit log.
+
+The checkpoint's data version says whose is newer: an official master that comes back takes over what its slave says only when the slave's
+version is not older. Such a master counts up every `timerFlushIntervalMs`, if only time went on. A slave has its master's version; one that
+acts counts on from there, the time since then too, so it is ahead of whatever the lost master counted.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from txrocketmq.codec.storefiles import TIMER_END_BYTES, TIMER_UNIT, TIMER_UNIT_
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.interfaces import IBlockingPool, IDisk, IMessageStore
 from txrocketmq.model.names import TIMER_TOPIC
+from txrocketmq.model.topic import DataVersion
 from txrocketmq.store.timer.chain import Chain, read_chain
 from txrocketmq.store.timer.checkpoint import (
     FILE_NAME,
@@ -100,6 +105,10 @@ class TimerStore:
         self._newest_ms = 0
         self.loaded_master_offset = 0
         self._saved = TimerCheckpoint()
+        #: The newest data version, and which times and messages it stands for.
+        self._version = DataVersion()
+        self._versioned = (0, 0)
+        self._counts_on = False
         self._notes: deque[tuple[int, int, int]] = deque(maxlen=MAX_NOTES)
         self._safe = (0, 0)
         self._flushing: Deferred[bool] | None = None
@@ -144,6 +153,8 @@ class TimerStore:
         self.waiting = self.wheel.waiting(self.read_ms)
         self._safe = (self.read_ms, self.queue_offset)
         self._saved = found
+        self._version = _version_of(found)
+        self._versioned = (found.read_ms, found.queue_offset)
 
     def _next_to(self, physical_offset: int) -> int:
         """The place in the timer topic behind the message of the log's newest unit (official ``reviseQueueOffset``)."""
@@ -218,10 +229,11 @@ class TimerStore:
         self._has_delivered = True
         self.read_ms = max(self.read_ms, time_ms + self.precision_ms)
 
-    def follow(self, read_ms: int, master_offset: int) -> None:
+    def follow(self, found: TimerCheckpoint) -> None:
         """A slave: stand where the master does."""
-        self.master_offset = master_offset
-        read_ms = self.wheel.floor(read_ms)
+        self.master_offset = found.master_offset
+        self._version = _version_of(found)
+        read_ms = self.wheel.floor(found.read_ms)
         if read_ms != self.read_ms:
             self.read_ms = read_ms
             self._has_delivered = True
@@ -229,11 +241,15 @@ class TimerStore:
 
     def lead(self) -> None:
         """From now on this broker takes and delivers by itself."""
+        if self.master_offset is not None:
+            self._versioned = (self.read_ms, self.queue_offset)
+            self._counts_on = True
         self.master_offset = None
 
     def fall_back(self) -> None:
         """It does not any more; until a master is heard of, nothing more is taken than was."""
         if self.master_offset is None:
+            self._count()
             self.master_offset = self.queue_offset
 
     def take_back(self, read_ms: int, queue_offset: int) -> None:
@@ -271,16 +287,36 @@ class TimerStore:
     def checkpoint(self) -> TimerCheckpoint:
         """The state as it is now, with the log as far as it was flushed."""
         master = self.queue_offset if self.master_offset is None else self.master_offset
-        saved = self._saved
-        is_new = (saved.read_ms, saved.queue_offset) != (self.read_ms, self.queue_offset)
+        version = self._next_version()
         return attrs.evolve(
-            saved,
+            self._saved,
             read_ms=self.read_ms,
             queue_offset=min(self.queue_offset, master),
             master_offset=master,
-            version=saved.version + is_new,
-            version_ms=self._now_ms() if is_new else saved.version_ms,
+            state_version=version.state_version,
+            version=version.counter,
+            version_ms=version.timestamp,
         )
+
+    def _next_version(self) -> DataVersion:
+        """The version of the present state. A slave has its master's."""
+        state = (self.read_ms, self.queue_offset)
+        version = self._version.copy()
+        if self.master_offset is not None or state == self._versioned:
+            return version
+        now_ms = self._now_ms()
+        if self._counts_on and version.timestamp:
+            interval_ms = max(1, self._config.timer_flush_interval_ms)
+            version.counter += max(0, now_ms - version.timestamp) // interval_ms + 1
+        version.next(now_ms)
+        return version
+
+    def _count(self) -> None:
+        """The present state has its version from now on."""
+        version, state = self._next_version(), (self.read_ms, self.queue_offset)
+        if state != self._versioned:
+            self._counts_on = False
+        self._version, self._versioned = version, state
 
     @property
     def is_flushed(self) -> bool:
@@ -316,6 +352,7 @@ class TimerStore:
             self._flushing.addCallback(pass_on)
             return shared
         self._has_delivered = False
+        self._count()
         end = self._log.end
         log_end = self._commit_log.max_physical_offset()
         self._note(log_end)
@@ -387,6 +424,12 @@ class TimerStore:
             self._log.end,
             self._commit_log.min_physical_offset(),
         )
+
+
+def _version_of(found: TimerCheckpoint) -> DataVersion:
+    return DataVersion(
+        counter=found.version, state_version=found.state_version, timestamp=found.version_ms
+    )
 
 
 def _write(
