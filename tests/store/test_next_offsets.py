@@ -353,6 +353,18 @@ def test_what_waits_when_the_broker_changes_its_role_is_dispatched_again(agreed:
     assert bodies(store, HOT, 602) == [b"next"]
 
 
+def test_a_replica_takes_nothing_before_its_queues_are_whole() -> None:
+    """It is no error: who brings the log's bytes comes again."""
+    opened = Opened(*lost(long_log))
+    store = opened.until_open()
+    end = store.max_physical_offset()
+    record = encode_record(message(HOT, b"replicated"), 600, end, 1_700_000_000_000)
+    assert not store.append_raw(end, record)
+    opened.complete()
+    assert store.append_raw(end, record)
+    assert bodies(store, HOT, 600) == [b"replicated"]
+
+
 def test_rows_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nextoffsets, "MAX_ROW_BYTES", 100)
     opened = Opened(*lost(long_log))
