@@ -19,8 +19,10 @@ from txrocketmq.codec.headers import (
     UpdateGroupForbiddenRequestHeader,
 )
 from txrocketmq.model.codes import RequestCode as R
+from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.group import SubscriptionGroupConfig
 from txrocketmq.model.topic import TopicConfig
+from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 from txrocketmq.testing.pools import ManualPool
 
 TOPIC = TopicConfig(topic_name="Made", read_queue_nums=3, write_queue_nums=3, perm=6)
@@ -104,6 +106,34 @@ def test_later_messages_wait_for_their_topic_too_and_no_longer() -> None:
     assert [answer and answer.code for answer in answers] == [0, 0]
     assert peer.ask(R.SEND_MESSAGE_V2, send_header("Made"), b"x").code == 0
     assert not pool.pending
+
+
+def test_other_topics_do_not_wait_for_a_new_one() -> None:
+    broker = SmallBroker()
+    peer = broker.connect()
+    peer.send()
+    pool = slow_files(broker)
+    made = peer.tell(R.SEND_MESSAGE_V2, send_header("Made"), b"x")
+    other = peer.tell(R.SEND_MESSAGE_V2, send_header(), b"x")
+    broker.clock.advance(0)
+    assert peer.answer(made) is None
+    answer = peer.answer(other)
+    assert answer is not None
+    assert answer.code == 0
+    assert pool.pending
+
+
+def test_who_is_refused_does_not_wait_for_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = SmallBroker()
+    peer = broker.connect()
+    slow_files(broker)
+    refused = PutMessageResult(PutMessageStatus.OS_PAGE_CACHE_BUSY)
+    monkeypatch.setattr(broker.store, "put_message", lambda record: refused)
+    asked = peer.tell(R.SEND_MESSAGE_V2, send_header("Made"), b"x")
+    broker.clock.advance(0)
+    answer = peer.answer(asked)
+    assert answer is not None
+    assert answer.code == ResponseCode.SYSTEM_BUSY
 
 
 def test_a_change_during_a_save_waits_for_the_next_one() -> None:

@@ -57,6 +57,8 @@ class Topics:
         self.data_version = DataVersion(timestamp=now_ms())
         self.on_change: Changed = _nobody
         self.file = PersistedTable(files, FILE_NAME, self._encode)
+        # Made since the file was seen to have all.
+        self._unsaved: set[str] = set()
         boot = list(boot_topics(config, store_config))
         #: Names that the system keeps for itself: the usual ones, and those of this broker and its cluster.
         self.system_topics = names.SYSTEM_TOPICS | {topic.topic_name or "" for topic in boot}
@@ -172,6 +174,8 @@ class Topics:
         """Create topics or replace their settings; the file and the name servers follow. Light queues have none."""
         if self._is_light:
             topics = [topic for topic in topics if not names.is_lmq(topic.topic_name)]
+        if not self.file.is_saving:
+            self._unsaved.clear()
         for topic in topics:
             name = topic.topic_name or ""
             before = self._table.get(name)
@@ -244,8 +248,14 @@ class Topics:
             topic_config_table=self._table, data_version=self.data_version
         )
 
+    def is_unsaved(self, name: str) -> bool:
+        """Whether a crash may forget a topic: it is new, and the file is still being saved."""
+        return self.file.is_saving and name in self._unsaved
+
     def _put(self, topic: TopicConfig) -> None:
         name = topic.topic_name or ""
+        if name not in self._table:
+            self._unsaved.add(name)
         self._table[name] = topic
         if (
             name not in names.NOT_ALLOWED_SEND_TOPICS

@@ -67,6 +67,7 @@ _STORED_CODES = {
     PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT.value,
     PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE.value,
 }
+_CONFIRMING_CODES = frozenset({ResponseCode.SUCCESS.value, *_STORED_CODES.values()})
 _MULTI_TAG = "MULTI_TAG"
 
 
@@ -100,6 +101,7 @@ class SendProcessor:
         self._store_config = store_config
         self._store = store
         self._sendable = topics.sendable
+        self._topics = topics
         self._topic_file = topics.file
         self._special = special
         self._store_host = store_host
@@ -127,8 +129,7 @@ class SendProcessor:
             answer = self._send(request)
         except ResponseError as refused:
             return self._refuse(refused.code, refused.remark)
-        # A message whose topic a crash forgets is lost to its consumers.
-        return self._topic_file.kept(answer) if self._topic_file.is_saving else answer
+        return self._kept(request, answer) if self._topic_file.is_saving else answer
 
     def send_batch(self, request: Request[AnySendHeader]) -> Answer:
         """Store a batch: the body is several messages for one queue."""
@@ -136,6 +137,19 @@ class SendProcessor:
             answer = self._send_batch(request)
         except ResponseError as refused:
             return self._refuse(refused.code, refused.remark)
+        return self._kept(request, answer) if self._topic_file.is_saving else answer
+
+    def _kept(self, request: Request[AnySendHeader], answer: Answer) -> Answer:
+        """An answer, as soon as the message's topic is on disk: what a crash forgets is lost to its consumers.
+
+        Messages of other topics do not wait for the file, and refusals confirm nothing.
+        """
+        name = request.header.topic
+        # A send to a retry topic may have made the topic of its group's dead letters.
+        if not (self._topics.is_unsaved(name) or is_retry_topic(name)):
+            return answer
+        if isinstance(answer, Reply) and answer.code not in _CONFIRMING_CODES:
+            return answer
         return self._topic_file.kept(answer)
 
     def _send(self, request: Request[AnySendHeader]) -> Answer:
