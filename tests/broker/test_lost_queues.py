@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 from pops import INVISIBLE_MS, PopConsumer, make_topic, pass_time
 from small_broker import SmallBroker, pull_header
+from test_broadcast_offsets import MOVED, by_proxy
 from test_delay import delay_offsets, send_delayed
 from test_pop_revive import batch_ack
+from test_pop_waiting import notification, told
 from timers import bodies as all_bodies
 from timers import run, send_timed
 from transactions import COMMIT, HALF, NOTES, Producer, rounds
 from twisted.internet.defer import Deferred
 
+from txrocketmq.broker.escape.bridge import EscapeBridge
+from txrocketmq.config.schema import BrokerConfig
+from txrocketmq.errors import ResponseError
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.names import REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -322,6 +327,70 @@ def test_what_was_popped_comes_again_though_its_queue_is_derived_last() -> None:
     healed.stop()
 
 
+def test_nobody_is_told_to_pop_what_cannot_be_popped_yet() -> None:
+    broker = before()
+    make_topic(broker)
+    peer = broker.connect()
+    peer.send(body=b"early")
+    pad(broker)
+    peer.send(body=b"late")
+    loss = Loss(broker, padding=1)
+    assert loss.broker.store.max_offset("TopicA", 0) == 2
+    assert loss.lacks("TopicA")
+    consumer = PopConsumer(loss.broker)
+    answer = told(consumer, notification(consumer))
+    assert answer is not None
+    assert not answer.has_msg
+    waiting = notification(consumer, 15_000)
+    assert told(consumer, waiting) is None
+    loss.heal()
+    loss.broker.clock.advance(0)
+    answer = told(consumer, waiting)
+    assert answer is not None
+    assert answer.has_msg
+    assert consumer.pop().bodies == [b"early", b"late"]
+    loss.broker.stop()
+
+
+class OneOther:
+    """The only other broker there is."""
+
+    def __init__(self, broker: SmallBroker) -> None:
+        self._peer = broker.connect()
+
+    async def ask_any(self, broker: str, code: int, header: Any) -> Any:
+        return self._peer.ask(code, header)
+
+
+def found_from_elsewhere(broker: SmallBroker, offset: int) -> list[Any]:
+    """What a member of another group finds at an offset of TopicA, or why it does not say."""
+    bridge = EscapeBridge(
+        BrokerConfig(broker_name="broker-b"),
+        broker.store_config,
+        broker.store,
+        OneOther(broker),  # type: ignore[arg-type]
+        broker.now_ms,
+    )
+    outcome: list[Any] = []
+    Deferred.fromCoroutine(bridge.find("broker-a", "TopicA", 0, offset)).addBoth(outcome.append)
+    return outcome
+
+
+def test_a_message_that_another_broker_derives_just_now_is_not_held_for_lost() -> None:
+    broker = before()
+    make_topic(broker)
+    broker.connect().send(body=b"there")
+    loss = Loss(broker)
+    (refused,) = found_from_elsewhere(loss.broker, 0)
+    assert refused.check(ResponseError)
+    assert "recovery" in refused.getErrorMessage()
+    healed = loss.heal()
+    (message,) = found_from_elsewhere(healed, 0)
+    assert message.body == b"there"
+    assert found_from_elsewhere(healed, 1) == [None]
+    healed.stop()
+
+
 # --------------------------------------------------------------------------- pulls
 
 
@@ -347,3 +416,18 @@ def test_a_pull_is_answered_when_its_queue_is_whole(wanted: str) -> None:
     assert answer.code == ResponseCode.SUCCESS
     assert b"wanted" in answer.body
     loss.heal().stop()
+
+
+def test_a_broadcasting_client_begins_where_it_would_have() -> None:
+    broker = before()
+    broker.connect().send("T", body=b"early")
+    pad(broker)
+    broker.connect().send("T", body=b"late")
+    loss = Loss(broker, padding=1)
+    assert loss.lacks("T")
+    peer = loss.broker.connect()
+    assert by_proxy(peer, -1) == (int(ResponseCode.PULL_NOT_FOUND), -1)
+    loss.heal()
+    assert by_proxy(peer, -1) == (MOVED, 0)
+    assert by_proxy(peer, 0) == (0, 1)
+    loss.broker.stop()

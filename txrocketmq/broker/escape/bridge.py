@@ -22,7 +22,11 @@ from twisted.logger import Logger
 
 from txrocketmq.broker.escape.places import Place, places_of, specific_place
 from txrocketmq.broker.other_brokers import OtherBrokers
-from txrocketmq.codec.headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
+from txrocketmq.codec.headers import (
+    GetMinOffsetRequestHeader,
+    PullMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from txrocketmq.codec.record import decode_record
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.errors import BodyError, RecordError, ResponseError
@@ -251,6 +255,8 @@ class EscapeBridge:
         )
         answer = await self._others.ask_any(broker_name, RequestCode.PULL_MESSAGE, header)
         code = answer.code
+        if code == ResponseCode.PULL_NOT_FOUND:
+            await self._assert_settled(broker_name, topic, queue_id)
         if code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED):
             return None
         if code != ResponseCode.SUCCESS:
@@ -262,6 +268,16 @@ class EscapeBridge:
                 ResponseCode.SYSTEM_ERROR, f"what {broker_name} has there cannot be read: {error}"
             ) from error
         return message if message.queue_offset == offset else None
+
+    async def _assert_settled(self, broker_name: str, topic: str, queue_id: int) -> None:
+        """What a broker of ours does not find it may have all the same, while it derives the queue from its log.
+
+        :raises ResponseError: it does.
+        """
+        header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, broker_name=broker_name)
+        answer = await self._others.ask_any(broker_name, RequestCode.GET_MIN_OFFSET, header)
+        if answer.code == ResponseCode.SYSTEM_BUSY:
+            raise ResponseError(answer.code, f"{broker_name} says: {answer.remark}")
 
 
 def without(record: MessageRecord, *names: str) -> MessageRecord:
