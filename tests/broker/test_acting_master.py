@@ -325,6 +325,32 @@ def test_an_official_master_takes_over_what_its_slave_delivered(world: World) ->
     assert delays.data_version.is_newer_than(never_saved)
 
 
+def test_what_the_master_knew_replaces_nothing_before_it_has_asked(world: World) -> None:
+    """An official master may be registered, and its slave hear of it, before it asks."""
+    peer = ready(world)
+    send_delayed(peer, b"delayed", level=3)
+    world.settle(1)
+    slave = lose_master(world)
+    world.until(lambda: bodies(world.brokers[OTHER], TOPIC) == [b"delayed"])
+    link = slave.connect(45_000)
+    coming = ExchangeHAInfoRequestHeader(master_ha_address=f"{MASTER}:10912")
+    assert link.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, coming).code == 0
+    done = bytes(link.ask(RequestCode.GET_ALL_DELAY_OFFSET).body)
+    master = world.start(MASTER, skip_pre_online=True)
+    world.until(lambda: leads(master))
+    # Its slave would ask it for its tables twice.
+    world.settle(7)
+    assert slave.core.replication.sync.master_address == f"{MASTER}:10911"
+    # It delivered again, so that its table has another version.
+    assert bodies(master, TOPIC) == [b"delayed"]
+    assert bytes(link.ask(RequestCode.GET_ALL_DELAY_OFFSET).body) == done
+    assert link.ask(RequestCode.GET_TIMER_CHECK_POINT).code == 0
+    create_topic(master.connect(46_000), "TopicB", 1)
+    world.settle(1.5)
+    # It has asked: from now on its slave stands where it does.
+    assert "TopicB" in slave.core.topics
+
+
 def test_how_far_the_master_is_is_known_to_its_slave_within_three_seconds(world: World) -> None:
     peer = ready(world)
     master, slave = world.brokers[MASTER], world.brokers[SLAVE]

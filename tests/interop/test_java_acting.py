@@ -2,8 +2,9 @@
 
 An official master that is killed repeats by itself what it had not saved, with an official slave too: timed messages that it took less than
 `timerFlushIntervalMs` ago wait twice, and for ten seconds after its start there are no offsets on the disk, so that it takes those of its
-slave for older than its own. Here it is lost after that. It may be lost before its first delay offsets are there, which an official slave's
-do not replace; ours do.
+slave for older than its own. Here it is lost after that. It may still be lost before its first delay offsets are there, and before an official
+slave, in its first ten seconds, has heard of its timed messages: then it takes these for older too, and repeats them once. With our slave it
+does not.
 """
 
 from __future__ import annotations
@@ -104,11 +105,11 @@ def _lose_and_get_back(groups: ActingGroups, puppet: Puppet, topic: str) -> None
             saved = master / "config" / "consumerOffset.json"
             wait_until(saved.exists, "the master has saved offsets")
         due = send(TIMED, timed=[f"TIMER_DELIVER_MS=+{DUE_MS}"])
-        delayed = send(DELAYED, delay_levels=[3])
+        due |= send(DELAYED, delay_levels=[3])
         later = send(LATER, timed=[f"TIMER_DELIVER_MS=+{LATER_MS}"])
         open_ones.send(topic, topic, OPEN, first=first, size=200)
         opened = set(range(first, first + OPEN))
-        due |= delayed | opened
+        due |= opened
         first += OPEN
         wait_until(lambda: log_end(slave) == log_end(master) > 0, "the slave has all")
         if not master_is_ours:
@@ -133,7 +134,7 @@ def _lose_and_get_back(groups: ActingGroups, puppet: Puppet, topic: str) -> None
     if OURS in (groups.master.provider, groups.slave.provider):
         assert not repeated, sorted(repeated)
     else:
-        assert repeated <= delayed, sorted(repeated)
+        assert repeated <= due - opened, sorted(repeated)
         assert max(times.values()) <= 2
     groups.stop_group()
     compare_stores(master, slave)

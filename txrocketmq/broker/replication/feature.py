@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from txrocketmq.broker.feature import Feature
@@ -50,6 +51,8 @@ SHORTEST_ADDRESS = 6
 NO_CONTROLLER = "this request is only for brokers with enableControllerMode"
 MASTER_COMES_S = 20.0
 """So long a slave does not act that a master has asked for what it knows; the master is online by then, or gone again."""
+ASKED_S = 1.0
+"""So long after a master asked for the last of what this slave knows it has taken that over."""
 DRAIN_MS = 3_000
 """How long a stopping master waits for slaves that are nearly there."""
 
@@ -93,6 +96,7 @@ class Replication(Feature):
         self._looks = 0
         self._initial_offset = 0
         self._master_comes_s = 0.0
+        self._holding: IDelayedCall | None = None
         self._going_online: PreOnline | None = None
 
     def _make_service(self, *args: Any, **kwargs: Any) -> HaService:
@@ -142,6 +146,9 @@ class Replication(Feature):
         if self._looking is not None:
             self._looking.stop()
             self._looking = None
+        if self._holding is not None:
+            self._holding.cancel()
+            self._holding = None
         self.members.stop()
         self.sync.stop()
         self.ha.stop()
@@ -201,11 +208,29 @@ class Replication(Feature):
     def _master_comes(self) -> None:
         """The master is about to take back what this slave knows: from now on that is not to change, for a while.
 
-        Officially a slave goes on until it hears of the master by a name server, so what falls due in between is delivered twice.
+        Officially a slave goes on until it hears of the master by a name server, so what falls due in between is delivered twice. Nor is what it
+        knows to be replaced by what the master knew: official masters are seen to register before they ask.
         """
         if self._core.config.enable_slave_acting_master:
             self._master_comes_s = self._core.clock.seconds() + MASTER_COMES_S
+            self._hold(MASTER_COMES_S)
             self._looked_at_members()
+
+    def _hold(self, seconds: float) -> None:
+        """Take nothing over from the master for so long."""
+        if self._holding is not None:
+            self._holding.cancel()
+        self.sync.hold()
+        self._holding = self._core.clock.callLater(seconds, self._release)
+
+    def _release(self) -> None:
+        self._holding = None
+        self.sync.release()
+
+    def master_asked(self) -> None:
+        """A master asked for timed messages: with these, the last of it, it has all that this slave knows."""
+        if self._holding is not None:
+            self._hold(ASKED_S)
 
     def _master_is_there(self) -> bool | None:
         """Whether name servers know a master of this group; None where nobody looks (no acting-master mode)."""

@@ -56,6 +56,7 @@ class SlaveSync:
         self._often_sweep: Sweep | None = None
         self._is_asking = False
         self._wants_all = False
+        self._is_held = False
 
     def add(self, name: str, code: RequestCode, take: Take, *, is_often: bool = False) -> None:
         """One more table to follow.
@@ -91,6 +92,15 @@ class SlaveSync:
         self.master_address = address
         self.ask()
 
+    def hold(self) -> None:
+        """Take nothing over, not even what was asked for, until `release`."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Stand where the master does again, and ask it."""
+        self._is_held = False
+        self.ask()
+
     def ask(self) -> None:
         """Ask for all tables now, or when those that are under way have come."""
         self._wants_all = self._is_asking
@@ -104,7 +114,7 @@ class SlaveSync:
         address = self.master_address
         if address is None or address == self._own_address:
             return False
-        if self._is_asking or self._sweep is None:
+        if self._is_asking or self._is_held or self._sweep is None:
             return False
         self._is_asking = True
         asking = Deferred.fromCoroutine(self._ask_all(address, tables))
@@ -119,14 +129,14 @@ class SlaveSync:
 
     async def _ask_all(self, address: str, tables: list[tuple[str, RequestCode, Take]]) -> None:
         for name, code, take in tables:
-            if self._sweep is None or address != self.master_address:
+            if not self._may_take(address):
                 return
             try:
                 asked = self._client.request(
                     address, code.value, None, b"", REQUEST_TIMEOUT_MS, None
                 )
                 answer = await cast("Deferred[RemotingCommand]", asked)
-                if self._sweep is None or address != self.master_address:
+                if not self._may_take(address):
                     return
                 if answer.code == _SUCCESS:
                     take(answer.body)
@@ -136,6 +146,9 @@ class SlaveSync:
                 self._note_failure(name, error)
             else:
                 self._failed.discard(name)
+
+    def _may_take(self, address: str) -> bool:
+        return not self._is_held and self._sweep is not None and address == self.master_address
 
     def _note_failure(self, name: str, error: Exception) -> None:
         if name not in self._failed:

@@ -251,6 +251,7 @@ class TimerService(Feature):
 
     def get_check_point(self, request: Request[None]) -> Reply:
         """GET_TIMER_CHECK_POINT: how far messages are taken and delivered."""
+        self._core.replication.master_asked()
         if not self._is_enabled:
             return Reply(ResponseCode.SYSTEM_ERROR.value, remark="The checkpoint is null")
         return Reply(body=self.timer.checkpoint().official())
