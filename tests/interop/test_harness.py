@@ -38,7 +38,14 @@ SENT = [Sent(r.seq, "SEND_OK", r.broker, r.queue, r.offset, r.msg_id) for r in G
 
 def report(**changes: object) -> SendReport:
     return SendReport(
-        {"attempted": 10, "failures": 0, "results": [list(s) for s in SENT], "errors": []} | changes
+        {
+            "attempted": 10,
+            "failures": 0,
+            "results": [list(s) for s in SENT],
+            "errors": [],
+            "took_ms": 12,
+        }
+        | changes
     )
 
 
