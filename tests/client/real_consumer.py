@@ -51,6 +51,12 @@ from txrocketmq.model.message import MessageExt
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
+def say(found: object) -> None:
+    """One line for the test, whole: handlers in threads speak while the reactor does."""
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+
+
 def room(number: int) -> str:
     """As the Java puppet's rooms."""
     return "odd" if number % 2 else "even"
@@ -110,7 +116,7 @@ class Run:
             message.uniq_key or message.msg_id,
             int(self.reactor.seconds() * 1000),
         ]
-        print(json.dumps(row), flush=True)
+        say(row)
 
     def fails(self, message: MessageExt) -> bool:
         every = self.told.get("fail_first", 0)
@@ -157,7 +163,7 @@ class Run:
         """The queues of this member."""
         if topic.endswith(self.told["topic"]) and not topic.startswith("%RETRY%"):
             queues = [[queue.broker_name, queue.queue_id] for queue in mine]
-            print(json.dumps({"queues": queues}), flush=True)
+            say({"queues": queues})
 
     def make(self) -> Any:
         told, kind = self.told, self.told["kind"]
@@ -222,7 +228,7 @@ class Run:
             self.replier = Producer(self.reactor, group, self.client, hooks=self.hooks)
             await self.replier.start()
         async with self.make() as consumer:
-            print(json.dumps({"client_id": consumer.instance.client_id}), flush=True)
+            say({"client_id": consumer.instance.client_id})
             reading = readers.get(self.told["kind"])
             if reading is not None:
                 # What it was doing when the consumer stopped fails.
@@ -231,7 +237,7 @@ class Run:
             await given.ended
         if self.replier is not None:
             await self.replier.stop()
-        print(json.dumps({"stopped": True}), flush=True)
+        say({"stopped": True})
 
 
 def main(reactor: Any, argument: str) -> Deferred[None]:
