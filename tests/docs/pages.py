@@ -1,9 +1,12 @@
-"""Reads the fenced blocks of the pages under ``docs/``."""
+"""Reads the fenced blocks of the pages under ``docs/``, and runs a command of theirs."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
+
+from launch import environment
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
@@ -19,6 +22,26 @@ def blocks(page: str) -> list[tuple[str, str]]:
 def blocks_of(page: str, kind: str) -> list[str]:
     """The blocks of one kind."""
     return [text for found, text in blocks(page) if found == kind]
+
+
+def lines_of(page: str) -> list[str]:
+    """What the reader types, line by line."""
+    return [line for block in blocks_of(page, "sh") for line in block.splitlines()]
+
+
+def said_by(words: list[str], directory: Path, namesrv: str) -> str:
+    """What a command printed that ended well; it finds the name servers as the reader's shell says."""
+    done = subprocess.run(
+        words,
+        cwd=directory,
+        env=environment(NAMESRV_ADDR=namesrv),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def dump_bytes(text: str) -> bytes:

@@ -8,15 +8,14 @@ import re
 import shlex
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import launch
 import pytest
-from launch import Process, environment, wait_until
-from pages import ROOT, blocks_of
+from launch import Process, wait_until
+from pages import ROOT, lines_of, said_by
 
 from txrocketmq.config.load import Role, load_settings
 
@@ -26,10 +25,6 @@ PROGRAMS = {
     ".venv/bin/python": [sys.executable],
     ".venv/bin/txrocketmq": [sys.executable, "-m", "txrocketmq.cli.main"],
 }
-
-
-def lines() -> list[str]:
-    return [line for block in blocks_of(PAGE, "sh") for line in block.splitlines()]
 
 
 def is_free(port: int) -> bool:
@@ -57,7 +52,7 @@ class Terminal:
         self.base = free_base()
         self.shift = self.base - 9876
         (directory / "scripts").symlink_to(ROOT / "scripts")
-        (self.export,) = [line for line in lines() if line.startswith("export")]
+        (self.export,) = [line for line in lines_of(PAGE) if line.startswith("export")]
         (self.namesrv,) = shlex.split(self.export)[1:]
         self.namesrv = re.sub(
             r"\d{4,5}", lambda found: str(int(found.group()) + self.shift), self.namesrv
@@ -68,17 +63,7 @@ class Terminal:
         return [*PROGRAMS[program], *arguments]
 
     def run(self, line: str) -> str:
-        done = subprocess.run(
-            self.words(line),
-            cwd=self.directory,
-            env=environment(NAMESRV_ADDR=self.namesrv),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return said_by(self.words(line), self.directory, self.namesrv)
 
     def pid(self, member: str) -> int:
         return int((self.directory / "cluster" / f"{member}.pid").read_text())
@@ -93,7 +78,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 @pytest.fixture
 def cluster(terminal: Terminal) -> Iterator[Process]:
-    first, *_ = [line for line in lines() if "scripts/cluster.py" in line]
+    first, *_ = [line for line in lines_of(PAGE) if "scripts/cluster.py" in line]
     started = Process(
         [*terminal.words(first), "--base-port", str(terminal.base)], terminal.directory
     )
@@ -116,7 +101,7 @@ def test_the_cluster_withstands_a_master_and_ends_in_order(
         conf = terminal.directory / "cluster" / f"{name}.conf"
         assert load_settings(Role.BROKER, config_file=str(conf)).unknown == {}
 
-    send, tail, again = [line for line in lines() if line.startswith(".venv/bin/txrocketmq")]
+    send, tail, again = [line for line in lines_of(PAGE) if line.startswith(".venv/bin/txrocketmq")]
     assert tail == again
     where = terminal.run(send)
     assert where.startswith("SEND_OK topic=Greetings")
@@ -136,7 +121,7 @@ def test_the_cluster_withstands_a_master_and_ends_in_order(
         )
 
     wait_until(slave_has_it, "the slave has message and topic")
-    (kill,) = [line for line in lines() if line.startswith("kill")]
+    (kill,) = [line for line in lines_of(PAGE) if line.startswith("kill")]
     assert kill == 'kill -9 "$(cat cluster/broker-a-0.pid)"'
     os.kill(terminal.pid(f"{group}-0"), signal.SIGKILL)
     cluster.wait_for(f"{group}-0 ended")
@@ -160,12 +145,14 @@ if os.environ.get("INTEROP_TIER") == "full":
     @pytest.mark.java
     def test_official_members_are_part_of_it(terminal: Terminal) -> None:
         (terminal.directory / "interop").symlink_to(ROOT / "interop")
-        (line,) = [line for line in lines() if "--official" in line]
+        (line,) = [line for line in lines_of(PAGE) if "--official" in line]
         words = [*terminal.words(line), "--base-port", str(terminal.base)]
         cluster = Process(words, terminal.directory)
         try:
             cluster.wait_for(r"the cluster is up: 6 brokers")
-            send, tail, _ = [line for line in lines() if line.startswith(".venv/bin/txrocketmq")]
+            send, tail, _ = [
+                line for line in lines_of(PAGE) if line.startswith(".venv/bin/txrocketmq")
+            ]
             assert terminal.run(send).startswith("SEND_OK topic=Greetings")
             assert terminal.run(tail).rstrip().endswith("hello, cluster")
             cluster.process.send_signal(signal.SIGINT)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launch import Process, environment, free_ports
-from pages import DOCS, ROOT, blocks_of
+from launch import Process, free_ports
+from pages import DOCS, ROOT, lines_of, said_by
 
 from txrocketmq.config.load import Role, load_settings
 
@@ -50,8 +49,7 @@ def moved(text: str, ports: dict[str, str]) -> str:
 
 
 def commands(*starts: str) -> list[str]:
-    lines = [line for block in blocks_of(PAGE, "sh") for line in block.splitlines()]
-    return [line for line in lines if line.startswith(starts)]
+    return [line for line in lines_of(PAGE) if line.startswith(starts)]
 
 
 class Terminals:
@@ -73,17 +71,7 @@ class Terminals:
         return server
 
     def run(self, line: str) -> str:
-        done = subprocess.run(
-            self._words(line),
-            cwd=self.directory,
-            env=environment(NAMESRV_ADDR=self.namesrv),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return said_by(self._words(line), self.directory, self.namesrv)
 
     def _words(self, line: str) -> list[str]:
         program, *arguments = shlex.split(moved(line, self.ports))
