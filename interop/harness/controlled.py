@@ -27,7 +27,7 @@ from txrocketmq.model.codes import RequestCode
 from . import ports
 from .cluster import Cluster, make_cluster
 from .jvm import JavaProcess, JvmSlots
-from .replicas import wait_until
+from .waiting import wait_until
 
 LINE = "5.4.0"
 GROUP = "controlled"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from struct import Struct
@@ -17,6 +16,7 @@ from txrocketmq.codec.storefiles import CQ_FILLER_SIZE
 from .cluster import Cluster, make_cluster
 from .jvm import JvmSlots
 from .torn_link import TornLink
+from .waiting import wait_until
 
 _UNIT = Struct(">qiq")
 _START = Struct(">ii20xq")
@@ -158,14 +158,6 @@ class ReplicaGroup:
     def logs(self, lines: int = 40) -> str:
         """The last lines of what all servers wrote."""
         return "".join(part.logs(lines) for part in (self._names, self.master, self.slave))
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-    """AssertionError when a condition does not come true in time."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not in {timeout_s:.0f} s"
-        time.sleep(0.05)
 
 
 def log_files(store: Path) -> dict[str, bytes]:

@@ -25,7 +25,8 @@ from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.kinds import TransactionProducer
 from interop.harness.puppet import Puppet, PuppetPool
-from interop.harness.replicas import compare_stores, log_end, wait_until
+from interop.harness.replicas import compare_stores, log_end
+from interop.harness.waiting import wait_until
 from txrocketmq.store.timer.checkpoint import TimerCheckpoint
 
 pytestmark = pytest.mark.java

@@ -18,7 +18,8 @@ from interop.harness.columns import by_tier
 from interop.harness.controlled import GROUP, ControlledGroup, stop_all
 from interop.harness.jvm import JvmSlots
 from interop.harness.puppet import Puppet, PuppetPool
-from interop.harness.replicas import compare_stores, log_end, wait_until
+from interop.harness.replicas import compare_stores, log_end
+from interop.harness.waiting import wait_until
 
 pytestmark = pytest.mark.java
 

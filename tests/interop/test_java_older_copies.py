@@ -9,7 +9,8 @@ import pytest
 
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
-from interop.harness.replicas import ReplicaGroup, log_files, wait_until
+from interop.harness.replicas import ReplicaGroup, log_files
+from interop.harness.waiting import wait_until
 from tests.interop.test_java_compaction import SETTINGS, TOPIC, held
 from tests.interop.test_java_kinds_of_queues import Link, text
 

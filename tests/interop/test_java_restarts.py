@@ -5,14 +5,15 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from interop.harness import checks
+from interop.harness import checks, waiting
 from interop.harness.cell import Cell
 from interop.harness.clients import PATIENCE_MS, Producer, PushConsumer, Row
 from interop.harness.columns import by_tier
@@ -39,11 +40,7 @@ def counted(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row.seq >= 0]
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 2 * PATIENCE_MS / 1000
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
+wait_until = partial(waiting.wait_until, timeout_s=2 * PATIENCE_MS / 1000)
 
 
 def restart(cell: Cell, how: str) -> None:

@@ -6,17 +6,17 @@ import signal
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from interop.harness import checks
 from interop.harness.cell import Cell
-from interop.harness.clients import PATIENCE_MS, Producer, PushConsumer, Row
+from interop.harness.clients import Producer, PushConsumer, Row
 from interop.harness.columns import by_tier
 from interop.harness.kinds import TransactionProducer, WatchedConsumer
 from interop.harness.puppet import PuppetError
+from interop.harness.waiting import wait_until
 from tests.interop.test_java_kinds_of_queues import Link, text
 from txrocketmq.codec.record import encode_batch
 from txrocketmq.model.codes import RequestCode as R
@@ -58,13 +58,6 @@ def command(cell: Cell, *words: str) -> str:
     assert not done["exception"], done["output"]
     output: str = done["output"]
     return output
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_MS / 1000
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def restart(cell: Cell, how: signal.Signals = signal.SIGKILL) -> None:
