@@ -16,6 +16,9 @@ from txrocketmq.interfaces import IKernelSyncs
 from txrocketmq.testing.pools import SimulatedPool
 from txrocketmq.testing.simdisk import Faults, SimulatedDisk, SimulatedMapping
 
+#: What happens in a life whose device fails often, at a sync that somebody waits for.
+FAILING_ACTIONS = {**FIRST_ACTIONS, "put": 60, "fail_sync": 4}
+
 
 class DescribedDisk(SimulatedDisk):
     """A disk whose mappings have descriptors, and by these can be found."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from twisted.internet.defer import succeed
 
-from tests.sim.kernel import KernelWorld, SimulatedKernel
+from tests.sim.kernel import FAILING_ACTIONS, KernelWorld, SimulatedKernel
 from tests.sim.replay import fails, replay
 from tests.sim.world import FIRST_ACTIONS
 from txrocketmq.store.flush import LogFlusher
@@ -24,6 +24,12 @@ def test_promises_are_kept_when_the_kernel_syncs(block: int, request: Any) -> No
         return
     for seed in range(block, block + 50):
         replay(seed, FIRST_ACTIONS, KernelWorld)
+
+
+def test_promises_are_kept_when_syncs_of_the_kernel_fail(request: Any) -> None:
+    first = request.config.getoption("seed", default=None)
+    for seed in range(50) if first is None else [first]:
+        replay(seed, FAILING_ACTIONS, KernelWorld)
 
 
 def test_the_kernel_has_much_to_do() -> None:
@@ -43,10 +49,19 @@ _start_sync = LogFlusher._start_sync
 FAULTS: dict[str, tuple[Any, str, Any]] = {
     "the kernel only says that it synced": (SimulatedKernel, "sync", lambda *_: succeed(None)),
     "a file that just became full is not synced": (LogFlusher, "_start_sync", sync_the_last_file),
+    "an error of the device is not noted for the next start": (
+        LogFlusher,
+        "_note_lost",
+        lambda flusher, failure, offset: failure,
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_of_kernel_syncs_are_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*FAULTS[fault])
-    assert any(fails(seed, kind=KernelWorld) for seed in range(COUNT))
+    assert any(
+        fails(seed, kind=KernelWorld, actions=actions)
+        for actions in (FIRST_ACTIONS, FAILING_ACTIONS)
+        for seed in range(COUNT)
+    )
