@@ -3,6 +3,9 @@
 # and run them: style, types, layers, then pytest. Arguments go to pytest.
 set -eu
 cd "$(dirname "$0")/.."
+# The tests look at both twins of the hot paths, the compiled ones and the pure.
+command -v cc >/dev/null && headers=$("${PYTHON:-python3}" -c 'import sysconfig; print(sysconfig.get_path("include"))') \
+    && [ -e "$headers/Python.h" ] || { apt-get update -qq && apt-get install -y -qq gcc python3-dev >/dev/null; }
 EXTRAS="[test]"
 . scripts/venv.sh
 # Some tests make networks of their own, and one looks at a broker's system calls.

@@ -25,7 +25,7 @@ if [ "$(cat .venv/made-in 2>/dev/null)" != "$PWD" ]; then
     echo "$PWD" >.venv/made-in
 fi
 stamp=".venv/installed${EXTRAS:-}"
-if ! [ -e "$stamp" ] || [ pyproject.toml -nt "$stamp" ] || [ requirements.lock -nt "$stamp" ]; then
+if ! [ -e "$stamp" ] || [ -n "$(find pyproject.toml requirements.lock hatch_build.py txrocketmq/native/*.[ch] -newer "$stamp")" ]; then
     echo "installing txrocketmq${EXTRAS:-} and what it needs; the first time takes a minute or two"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
         -c requirements.lock -e ".${EXTRAS:-}"

@@ -1,0 +1,67 @@
+/* What the C sources of the extension share. Each source file answers one question, gives a table of its functions and, where it
+ * keeps something, a function that makes it ready; module.c lists both.
+ *
+ * Rules: a function does the ordinary case and returns None for everything else (other types, numbers out of range, too little
+ * room), so that its pure twin, which the caller then asks, is the one place that knows errors and rare cases. Nothing is read or
+ * written before its bounds are checked. */
+#ifndef TXROCKETMQ_NATIVE_H
+#define TXROCKETMQ_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+/* One build serves CPython 3.11 and all later ones. */
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* Big-endian numbers at any address. */
+static inline void put_16(unsigned char *at, uint16_t value)
+{
+    value = __builtin_bswap16(value);
+    memcpy(at, &value, 2);
+}
+
+static inline void put_32(unsigned char *at, uint32_t value)
+{
+    value = __builtin_bswap32(value);
+    memcpy(at, &value, 4);
+}
+
+static inline void put_64(unsigned char *at, uint64_t value)
+{
+    value = __builtin_bswap64(value);
+    memcpy(at, &value, 8);
+}
+
+static inline uint16_t get_16(const unsigned char *at)
+{
+    uint16_t value;
+    memcpy(&value, at, 2);
+    return __builtin_bswap16(value);
+}
+
+static inline uint32_t get_32(const unsigned char *at)
+{
+    uint32_t value;
+    memcpy(&value, at, 4);
+    return __builtin_bswap32(value);
+}
+
+static inline uint64_t get_64(const unsigned char *at)
+{
+    uint64_t value;
+    memcpy(&value, at, 8);
+    return __builtin_bswap64(value);
+}
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "big-endian processors run the pure Python code"
+#endif
+
+/* hashes.c: Java's hashes. */
+extern PyMethodDef hashes_methods[];
+
+#endif
