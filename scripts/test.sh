@@ -14,9 +14,12 @@ command -v ip >/dev/null || missing="iproute2"
 command -v strace >/dev/null || missing="$missing strace"
 # shellcheck disable=SC2086 - one word a package
 [ -z "$missing" ] || { apt-get update -qq && apt-get install -y -qq $missing >/dev/null; }
-interop/setup
+# Jars are fetched while the source is looked at.
+interop/setup &
+jars=$!
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/mypy
 .venv/bin/lint-imports
+wait "$jars"
 exec .venv/bin/python -m pytest -q --durations=15 "$@"
