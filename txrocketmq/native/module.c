@@ -3,6 +3,7 @@
 
 /* A new source file: its table here, and in SETUPS what it has to make ready, if anything. */
 static PyMethodDef *const TABLES[] = {
+    blocks_methods,
     hashes_methods,
 };
 

@@ -61,6 +61,9 @@ static inline uint64_t get_64(const unsigned char *at)
 #error "big-endian processors run the pure Python code"
 #endif
 
+/* blocks.c: stretches of the log. */
+extern PyMethodDef blocks_methods[];
+
 /* hashes.c: Java's hashes. */
 extern PyMethodDef hashes_methods[];
 
