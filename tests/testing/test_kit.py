@@ -364,13 +364,13 @@ def test_an_asyncio_test_awaits() -> None:
         async with RocketMQ(topics=["Orders"]) as mq:
             loop = asyncio.get_running_loop()
             producer = Producer(mq.reactor, "orders", namesrv_addr=mq.namesrv_addr)
-            await Deferred.fromCoroutine(producer.start()).asFuture(loop)
+            await producer.start().asFuture(loop)
             mq.push_consumer("readers", "Orders", seen)
             sent = await producer.send(order()).asFuture(loop)
             assert sent.queue_offset == 0
             await producer.send(order(b"two", delay_time_level=2)).asFuture(loop)
             mq.advance(5)
-            await Deferred.fromCoroutine(producer.stop()).asFuture(loop)
+            await producer.stop().asFuture(loop)
         assert sorted(seen.bodies) == [b"one", b"two"]
 
     asyncio.run(asyncio.wait_for(scenario(), 30))

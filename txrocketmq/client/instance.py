@@ -9,7 +9,7 @@ from __future__ import annotations
 import random as random_numbers
 from collections.abc import Callable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, gatherResults, succeed
@@ -162,8 +162,8 @@ class ClientInstance(Service):
         self._consumers: dict[str, _Consumer] = {}
         self._told: set[str] = set()
         self._users = 0
-        self._when_stopped: list[Callable[[], object]] = []
-        self._starting: Deferred[None] | None = None
+        self._closing: list[Deferred[None]] | None = None
+        self._shelf: Shelf | None = None
         self._address_server = (
             AddressServer(reactor, config.ws_addr, config.unit_name, endpoint)
             if config.ws_addr and not config.namesrv_addr
@@ -200,10 +200,18 @@ class ClientInstance(Service):
     # ----------------------------------------------------------------- life
 
     def startService(self) -> None:
-        """Begin timed work; nothing when it runs already."""
+        """Begin timed work, also after a stop; nothing when it runs already.
+
+        :raises MQClientError: another instance has taken its client id.
+        """
         if self.running:
             return
+        if self._shelf is not None and self._shelf.setdefault(self.client_id, self) is not self:
+            raise MQClientError(
+                f"client {self.client_id} was stopped, and another one of that id runs here by now: make the role anew"
+            )
         super().startService()  # type: ignore[no-untyped-call]
+        self.remoting.reopen()
         for work in self._work:
             work.start()
 
@@ -217,9 +225,23 @@ class ClientInstance(Service):
         for consumer in self._consumers.values():
             consumer.stop()
         self.replies.stop()
-        for forget in self._when_stopped:
-            forget()
-        return self.remoting.stop()
+        if self._shelf is not None:
+            self._shelf.pop(self.client_id, None)
+        self._closing = []
+        return self.remoting.stop().addBoth(self._have_closed)
+
+    def _have_closed(self, outcome: Any) -> Any:
+        waiting, self._closing = self._closing or [], None
+        for waiter in waiting:
+            waiter.callback(None)
+        return outcome
+
+    async def _closed(self) -> None:
+        """A stop before has closed its connections: what is opened now is none of them."""
+        if self._closing is not None:
+            done: Deferred[None] = Deferred()
+            self._closing.append(done)
+            await done
 
     async def start(self) -> None:
         """Begin, and know a name server.
@@ -239,9 +261,10 @@ class ClientInstance(Service):
         await self.stopService()
 
     async def acquire(self) -> None:
-        """A role begins to use this instance; the first one starts it."""
+        """A role begins to use this instance; the first one starts it, anew if others have used it before."""
         self._users += 1
         try:
+            await self._closed()
             await self.start()
         except BaseException:
             await self.release()
@@ -449,9 +472,10 @@ class ClientInstance(Service):
 
     # ----------------------------------------------------------------- sharing
 
-    def when_stopped(self, forget: Callable[[], object]) -> None:
-        """Call back when this instance stops."""
-        self._when_stopped.append(forget)
+    def shared_on(self, shelf: Shelf) -> None:
+        """Be found there by client id from its start to its stop, and until it is started for the first time."""
+        self._shelf = shelf
+        shelf[self.client_id] = self
 
 
 def _own_hooks(config: ClientConfig) -> list[RequestHook]:
@@ -470,7 +494,10 @@ def _note_route_failure(failure: Any, topic: str) -> None:
         log.warn("look-up of topic {topic}: {error}", topic=topic, error=failure.value)
 
 
-_instances: WeakKeyDictionary[Any, dict[str, ClientInstance]] = WeakKeyDictionary()
+Shelf = WeakValueDictionary[str, ClientInstance]
+"""Instances by client id. Those who use one keep it alive; one that nobody ever started holds nothing."""
+
+_shelves: WeakKeyDictionary[Any, Shelf] = WeakKeyDictionary()
 
 
 def shared_instance(
@@ -480,10 +507,9 @@ def shared_instance(
 
     :param hooks: used when it is made; those of later callers are not.
     """
-    mine = _instances.setdefault(reactor, {})
-    client_id = config.client_id
-    instance = mine.get(client_id)
+    shelf = _shelves.setdefault(reactor, WeakValueDictionary())
+    instance = shelf.get(config.client_id)
     if instance is None:
-        instance = mine[client_id] = ClientInstance(reactor, config, hooks=hooks)
-        instance.when_stopped(lambda: mine.pop(client_id, None))
+        instance = ClientInstance(reactor, config, hooks=hooks)
+        instance.shared_on(shelf)
     return instance

@@ -149,11 +149,15 @@ class RouteTable:
         return done
 
     def _forget(self, key: tuple[str, str], deferred: Deferred[bool]) -> None:
-        self._updating.get(key, [deferred]).remove(deferred)
+        waiting = self._updating.get(key, [])
+        if deferred in waiting:
+            waiting.remove(deferred)
 
     def _looked_up(self, outcome: bool | Failure, key: tuple[str, str]) -> None:
         for deferred in self._updating.pop(key):
-            deferred.callback(outcome)
+            # What one of them does may have cancelled the next.
+            if not deferred.called:
+                deferred.callback(outcome)
 
     async def _look_up(self, topic: str, default_topic: str, default_queues: int) -> bool:
         route = await self.fetch(default_topic or topic)

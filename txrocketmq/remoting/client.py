@@ -163,6 +163,10 @@ class RemotingClient:
             link.close("the client stops")
         return self.group.close_all("the client stops")
 
+    def reopen(self) -> None:
+        """Connect again after a `stop` that has fired; nothing when there was none."""
+        self._stopped = False
+
     def _when_connected(self, address: str, deadline: float) -> Deferred[RemotingProtocol]:
         if self._stopped:
             return fail(RemotingSendError(address, "the client is stopped"))

@@ -190,7 +190,9 @@ class Link:
         self._last_reason = ""
         callers, self._callers = self._callers, {}
         for deferred in callers:
-            deferred.callback(connection)
+            # What one caller does may have cancelled the next.
+            if not deferred.called:
+                deferred.callback(connection)
 
     def _not_made(self, failure: Failure, attempt: Deferred[RemotingProtocol]) -> None:
         if self._attempt is not attempt:
@@ -214,7 +216,8 @@ class Link:
     def _fail_callers(self, error: RemotingError) -> None:
         callers, self._callers = self._callers, {}
         for deferred in callers:
-            deferred.errback(error)
+            if not deferred.called:
+                deferred.errback(error)
 
     def _forget(self, deferred: Deferred[RemotingProtocol]) -> None:
         self._callers.pop(deferred, None)

@@ -13,12 +13,7 @@ Names of topics and groups are those on the wire, addresses ``host:port``. Opera
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
-
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 
 from txrocketmq.client.admin.access import AccessAdmin
 from txrocketmq.client.admin.brokers import BrokerAdmin
@@ -38,16 +33,15 @@ from txrocketmq.client.admin.track import Tracker
 from txrocketmq.client.admin.traffic import TrafficAdmin
 from txrocketmq.client.config import ClientConfig
 from txrocketmq.client.instance import ClientInstance, shared_instance
+from txrocketmq.client.life import RoleService
 from txrocketmq.model.message import MessageExt
 from txrocketmq.remoting.dispatch import RequestHook
-
-log = Logger()
 
 TIMEOUT_MS = 5000
 
 
-class Admin(Service):
-    """What operators do.
+class Admin(RoleService):
+    """What operators do; see `RoleService` for its life.
 
     :param reactor: connects, and is the clock.
     :param client: settings of the client; by itself a client of its own.
@@ -82,6 +76,7 @@ class Admin(Service):
     ) -> None:
         if client is None:
             client = ClientConfig(namesrv_addr=namesrv_addr) if namesrv_addr else ClientConfig()
+        super().__init__("the admin client")
         self.instance = instance or shared_instance(reactor, client, hooks)
         core = AdminCore(self.instance, timeout_ms)
         self._producer = ToolProducer(reactor, core)
@@ -99,51 +94,17 @@ class Admin(Service):
         self.probes = ProbeAdmin(core, self._producer)
         self.exports = ExportAdmin(core, self.topics, self.groups, self.brokers)
         self._tracker = Tracker(core, self.topics, self.groups, self.clients)
-        self._is_started = False
 
     # ----------------------------------------------------------------- life
 
-    async def start(self) -> None:
-        """Begin.
+    async def _enter(self) -> None:
+        await self.instance.acquire()
 
-        :raises MQClientError: no name server is known.
-        """
-        if not self._is_started:
-            await self.instance.acquire()
-            self._is_started = True
-            self.running = 1
-
-    async def stop(self) -> None:
-        """Close what nobody else uses."""
-        if self._is_started:
-            self._is_started = False
-            self.running = 0
+    async def _leave(self) -> None:
+        try:
             await self._producer.stop()
+        finally:
             await self.instance.release()
-
-    def startService(self) -> None:
-        """See `start`; failures go to the log."""
-        super().startService()  # type: ignore[no-untyped-call]
-        Deferred.fromCoroutine(self.start()).addErrback(
-            lambda failure: log.failure("admin client", failure)
-        )
-
-    def stopService(self) -> Deferred[None]:
-        """See `stop`."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self.stop())
-
-    async def __aenter__(self) -> Admin:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     # ----------------------------------------------------------------- messages and groups
 

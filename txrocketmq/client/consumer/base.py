@@ -6,11 +6,9 @@ Stands for the common half of ``DefaultMQPushConsumerImpl``, ``DefaultLitePullCo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, TimeoutError, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -28,11 +26,12 @@ from txrocketmq.client.consumer.offsets import LocalOffsetStore, RemoteOffsetSto
 from txrocketmq.client.consumer.parts import Calm, OffsetStore
 from txrocketmq.client.instance import ClientInstance, shared_instance
 from txrocketmq.client.interfaces import IConsumerRole
-from txrocketmq.client.producer.producer import CONSUME, Tracing
+from txrocketmq.client.life import RoleService
+from txrocketmq.client.producer.producer import CONSUME, Tracing, begin_tracing
 from txrocketmq.client.trace import ConsumeTraceHook
 from txrocketmq.codec.bodies.admin import ConsumeMessageDirectlyResult
 from txrocketmq.codec.bodies.clients import ConsumerRunningInfo
-from txrocketmq.errors import MQClientError, ResponseError
+from txrocketmq.errors import ResponseError
 from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.heartbeat import (
@@ -55,12 +54,10 @@ CLIENT_VERSION = "V5_4_0"
 FIRST_ROUND_S = 3.0
 """How long a start waits for the first division of queues and for where each begins."""
 
-Self = TypeVar("Self", bound="ConsumerService")
-
 
 @implementer(IConsumerRole)
-class ConsumerService(Service):
-    """A consumer's life: a service, an async context manager, or `start` and `stop` by hand. It runs once.
+class ConsumerService(RoleService):
+    """What all consumers have; see `RoleService` for their life.
 
     :param reactor: connects, has the threads, and is the clock.
     :param group: without name space.
@@ -98,6 +95,7 @@ class ConsumerService(Service):
         self.group = config.with_namespace(group)
         check_group(self.group)
         settings.check()
+        super().__init__(f"group {self.group}")
         # A list of its own: the hook of traces is added to it, not to the caller's.
         self._hooks = list(settings.consume_hooks)
         settings.consume_hooks = self._hooks
@@ -112,9 +110,7 @@ class ConsumerService(Service):
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.offsets: OffsetStore = self._make_offsets()
         self._tracing: Tracing | None = None
-        self._state = "created"
         self._start_ms = 0
-        self._stopped: list[Deferred[None]] = []
 
     # ------------------------------------------------------------------ life
 
@@ -123,101 +119,46 @@ class ConsumerService(Service):
         where each begins: what is sent from then on is consumed, also by a new group that begins with the last message. Where
         brokers do not answer, it fires after `FIRST_ROUND_S` all the same, and the rest goes on in the background.
 
-        Fails with `MQClientError` for what cannot be, such as a group that is there already or no name server.
+        Fails and may be cancelled as all roles, see `RoleService.start`.
         """
-        return Deferred.fromCoroutine(self._start())
+        return super().start()
 
-    def stop(self) -> Deferred[None]:
-        """End orderly; see the class. Fires when the brokers have heard it. Safe to call twice."""
-        return Deferred.fromCoroutine(self._stop())
-
-    def startService(self) -> None:
-        """Begin in the background; a failure is logged."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self.start().addErrback(
-            lambda failure: log.failure("group {group} does not start", failure, group=self.group)
-        )
-
-    def stopService(self) -> Deferred[None]:
-        """See `stop`."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        return self.stop()
-
-    async def __aenter__(self: Self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.stop()
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it was started and not stopped."""
-        return self._state == "running"
-
-    async def _start(self) -> None:
-        if self._state != "created":
-            raise MQClientError(
-                f"The consumer service state not OK, maybe started once: group {self.group} is "
-                f"{self._state}"
-            )
-        self._state = "starting"
+    async def _enter(self) -> None:
         self._start_ms = int(self.clock.seconds() * 1000)
         await self.instance.acquire()
         try:
             await self.offsets.load()
             self.instance.register_consumer(self.group, self)
-        except BaseException:
-            self._state = "failed"
+        except Exception:
             await self._end_pool()
             await self.instance.release()
             raise
-        self._state = "running"
-        self._begin()
-        try:
-            await self._begin_tracing()
-            await self._look_up_routes()
-            await self._check_expressions()
-        except BaseException:
-            await self._stop()
-            raise
-        await self.instance.heartbeat_now()
-        await self._first_round()
 
-    async def _stop(self) -> None:
-        if self._state in ("stopping", "stopped"):
-            if self._state == "stopping":
-                done: Deferred[None] = Deferred()
-                self._stopped.append(done)
-                await done
-            return
-        was_running = self._state == "running"
-        self._state = "stopping"
-        if was_running:
-            try:
-                await self._end()
-                if self._tracing is not None:
-                    await self._tracing.stop()
-                await self.instance.unregister_consumer(self.group)
-            finally:
-                await self._end_pool()
-                await self.instance.release()
-        self._state = "stopped"
-        waiters, self._stopped = self._stopped, []
-        for waiter in waiters:
-            waiter.callback(None)
+    async def _settle(self) -> None:
+        self._begin()
+        await self._begin_tracing()
+        await self._look_up_routes()
+        await self._check_expressions()
+        await self.instance.heartbeat_now()
+        if self.is_running:
+            await self._first_round()
+
+    async def _leave(self) -> None:
+        try:
+            await self._end()
+            if self._tracing is not None:
+                await self._tracing.stop()
+            await self.instance.unregister_consumer(self.group)
+        finally:
+            await self._end_pool()
+            await self.instance.release()
 
     async def _begin_tracing(self) -> None:
         """Have what is consumed told to the trace topic, where the client is set so."""
         if self.config.enable_trace:
-            self._tracing = Tracing(self._reactor, self.instance, self.group, CONSUME)
-            await self._tracing.start()
-            self._hooks.append(ConsumeTraceHook(self._tracing.dispatcher, self._version))
+            self._tracing = await begin_tracing(self._reactor, self.instance, self.group, CONSUME)
+            if self._tracing is not None:
+                self._hooks.append(ConsumeTraceHook(self._tracing.dispatcher, self._version))
 
     def _begin(self) -> None:
         """The group is registered: begin timed work."""

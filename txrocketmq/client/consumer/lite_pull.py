@@ -391,6 +391,8 @@ class LitePullConsumer(ActiveConsumer):
         if self._mode == "assign":
             self._set_queues(self._assigned)
         await self._look_at_topics()
+        if not self.is_running:
+            return
         await self._within_bound(Deferred.fromCoroutine(self._all_begun()))
 
     async def _all_begun(self) -> None:
@@ -407,6 +409,7 @@ class LitePullConsumer(ActiveConsumer):
         while self._pollers:
             self._pollers.popleft().callback(None)
         await self.offsets.persist_some(self._fetchers, wait=True)
+        self._fetchers.clear()
         self._ready.clear()
 
     def rebalance(self) -> Deferred[None] | None:

@@ -41,6 +41,8 @@ AGAIN_S = 1.0
 """When it is tried again after a rebalance that could not do all it should (``rocketmq.client.rebalance.minInterval``)."""
 NOT_LOCKED_S = 0.5
 ASSIGNMENT_TIMEOUT_MS = 3000
+ROUND_S = 1.5
+"""How long a stop waits for a division that is under way; answers about locks come within a second, or not at all."""
 
 
 class Rebalancer:
@@ -67,6 +69,8 @@ class Rebalancer:
         self.pullers: dict[MessageQueue, QueuePuller] = {}
         self.poppers: dict[MessageQueue, QueuePopper] = {}
         self._leaving: dict[MessageQueue, Deferred[None]] = {}
+        self._locked: set[MessageQueue] = set()
+        self._in_round: Deferred[None] | None = None
         self._again: IDelayedCall | None = None
         self._paused = False
         self._stopped = False
@@ -78,6 +82,15 @@ class Rebalancer:
 
     async def run(self) -> None:
         """Divide the queues of all topics anew."""
+        done: Deferred[None] = Deferred()
+        self._in_round = done
+        try:
+            await self._run()
+        finally:
+            self._in_round = None
+            done.callback(None)
+
+    async def _run(self) -> None:
         topics = list(self._parts.subscriptions)
         rounds = [Deferred.fromCoroutine(self._topic(topic)) for topic in topics]
         balanced = await gatherResults(rounds)
@@ -89,6 +102,9 @@ class Rebalancer:
             queue for queue in self.poppers if queue.topic not in self._parts.subscriptions
         ]:
             self._remove_popper(queue)
+        self._unlock_unused(
+            {queue for queue in self._locked if queue.topic not in self._parts.subscriptions}
+        )
         if not all(balanced):
             self._run_again(AGAIN_S)
 
@@ -163,6 +179,7 @@ class Rebalancer:
                 )
                 self._remove(queue)
                 changed = True
+        self._unlock_unused({queue for queue in self._locked if queue.topic == topic} - wanted)
         fresh = [queue for queue in mine if queue not in self.pullers]
         taken = await self._take([queue for queue in fresh if queue not in self._leaving])
         if changed or any(taken):
@@ -195,12 +212,12 @@ class Rebalancer:
         held = {queue: ProcessQueue(now) for queue in queues}
         if held and isinstance(self._consumption, OrderlyConsumption) and self._needs_locks:
             granted = await self._consumption.lock(held)
-            if self._stopped:
-                await self._parts.brokers.unlock(sorted(granted), oneway=False)
-                return []
+            self._locked |= granted
             if len(granted) < len(held):
                 self._run_again(NOT_LOCKED_S)
             held = {queue: mine for queue, mine in held.items() if queue in granted}
+        if self._stopped:
+            return []
         begun = [Deferred.fromCoroutine(self._begin(queue, mine)) for queue, mine in held.items()]
         found = await gatherResults(begun)
         return [*found, *([False] * (len(queues) - len(found)))]
@@ -227,6 +244,7 @@ class Rebalancer:
             return False
         if self._stopped or queue.topic not in parts.subscriptions:
             return True
+        self._locked.discard(queue)
         puller = QueuePuller(
             parts,
             queue,
@@ -246,6 +264,12 @@ class Rebalancer:
 
     def _share(self) -> int:
         return max(1, len(self.pullers))
+
+    def _unlock_unused(self, queues: set[MessageQueue]) -> None:
+        """Locks that were granted for queues that were never begun here."""
+        if queues:
+            self._locked -= queues
+            self._parts.brokers.unlock(sorted(queues))
 
     # ------------------------------------------------------------------ leaving
 
@@ -411,6 +435,9 @@ class Rebalancer:
 
     async def leave_all(self) -> None:
         """Save the offsets of all queues, and unlock them. The end."""
+        if self._in_round is not None:
+            # It may be granted locks yet; a broker that does not answer is not waited for.
+            await self._in_round.addTimeout(ROUND_S, self._clock, _no_longer)
         queues = list(self.pullers)
         waiting = list(self._leaving.values())
         await self._parts.offsets.persist_some(queues, wait=True)
@@ -419,8 +446,12 @@ class Rebalancer:
         for popper in self.poppers.values():
             popper.held.dropped = True
         if self._needs_locks:
-            await self._parts.brokers.unlock(queues, oneway=False)
+            await self._parts.brokers.unlock([*queues, *self._locked], oneway=False)
         if waiting:
             await DeferredList(waiting)
         self.pullers.clear()
         self.poppers.clear()
+
+
+def _no_longer(outcome: object, seconds: float) -> None:
+    """A division is not waited for any more."""

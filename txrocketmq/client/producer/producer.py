@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, fail, gatherResults
 from twisted.internet.interfaces import IReactorThreads
 from twisted.internet.threads import deferToThreadPool
@@ -22,6 +20,7 @@ from txrocketmq.client.config import ClientConfig
 from txrocketmq.client.hooks import ForbiddenHook
 from txrocketmq.client.instance import ClientInstance, shared_instance
 from txrocketmq.client.interfaces import IProducerRole, ISendHook
+from txrocketmq.client.life import RoleService
 from txrocketmq.client.periodic import Periodic
 from txrocketmq.client.producer.accumulator import Accumulator
 from txrocketmq.client.producer.config import ProducerConfig
@@ -77,8 +76,8 @@ class BatchPartError(MQClientError):
 
 
 @implementer(IProducerRole)
-class Producer(Service):
-    """Sends messages in the name of a group.
+class Producer(RoleService):
+    """Sends messages in the name of a group; see `RoleService` for its life. Sends before its start are refused.
 
     All sends return a Deferred at once, which can be awaited, and cancelled. More than ``back_pressure_for_async_send_num`` of them in
     flight wait for their turn; `when_free` tells a caller when to go on.
@@ -109,6 +108,7 @@ class Producer(Service):
         fault = group_fault(group)
         if fault is not None:
             raise MQClientError(fault)
+        super().__init__(f"producer {group}")
         if client is None:
             client = ClientConfig(namesrv_addr=namesrv_addr) if namesrv_addr else ClientConfig()
         self._reactor = reactor
@@ -131,7 +131,6 @@ class Producer(Service):
         self._transactions = Transactions(self._sender, self.send, check)
         self._topics: set[str] = set()
         self._introduced: set[str | None] = set()
-        self._started = False
         self._tracing: Tracing | None = None
         self._detector = Periodic(
             self.instance.clock,
@@ -143,74 +142,42 @@ class Producer(Service):
 
     # ----------------------------------------------------------------- life
 
-    async def start(self) -> None:
-        """Begin. Sends before that are refused.
-
-        :raises MQClientError: no name server is known, or the group is there already.
-        """
-        if self._started:
-            return
+    async def _enter(self) -> None:
         await self.instance.acquire()
         try:
             self.instance.register_producer(self.group, self)
-        except MQClientError:
+        except Exception:
             await self.instance.release()
             raise
-        self._started = True
-        self.running = 1
+
+    async def _settle(self) -> None:
         if self.config.send_latency_enable and self.config.start_detector_enable:
             self._detector.start()
         if self.config.enable_trace and not self.group.startswith(TRACE_GROUP_PREFIX):
-            self._tracing = tracing = Tracing(self._reactor, self.instance, self.group, PRODUCE)
-            await tracing.start()
-            self._transactions.tracer = tracing.dispatcher
-            self.add_send_hook(SendTraceHook(tracing.dispatcher, self._sender.now_ms))
+            tracing = await begin_tracing(self._reactor, self.instance, self.group, PRODUCE)
+            self._tracing = tracing
+            if tracing is not None:
+                self._transactions.tracer = tracing.dispatcher
+                self.add_send_hook(SendTraceHook(tracing.dispatcher, self._sender.now_ms))
 
-    async def stop(self) -> None:
-        """Let what is in flight end, say good-bye to the brokers, close what nobody else uses."""
-        if not self._started:
-            return
-        self._started = False
-        self.running = 0
-        if self._accumulator is not None:
-            self._accumulator.flush()
-        self._detector.stop()
-        self._transactions.stop()
-        await self._when_idle()
-        if self._tracing is not None:
-            await self._tracing.stop()
-        await self.instance.unregister_producer(self.group)
-        await self.instance.release()
+    async def _leave(self) -> None:
+        try:
+            if self._accumulator is not None:
+                self._accumulator.flush()
+            self._detector.stop()
+            self._transactions.stop()
+            await self._when_idle()
+            if self._tracing is not None:
+                await self._tracing.stop()
+            await self.instance.unregister_producer(self.group)
+        finally:
+            await self.instance.release()
 
     def _when_idle(self) -> Deferred[None]:
         """Fires when nothing is in flight; the time-outs of the sends bound it."""
         done: Deferred[None] = Deferred()
         self._sender.permits.call_when_idle(lambda: done.callback(None))
         return done
-
-    def startService(self) -> None:
-        """See `start`; failures go to the log."""
-        super().startService()  # type: ignore[no-untyped-call]
-        Deferred.fromCoroutine(self.start()).addErrback(
-            lambda failure: log.failure("producer {group}", failure, group=self.group)
-        )
-
-    def stopService(self) -> Deferred[None]:
-        """See `stop`."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self.stop())
-
-    async def __aenter__(self) -> Producer:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     # ----------------------------------------------------------------- sending
 
@@ -348,7 +315,7 @@ class Producer(Service):
         return self._send_part(messages, queue)
 
     def _check(self, message: Message) -> None:
-        if not self._started:
+        if self._state != "running":
             raise MQClientError(f"producer {self.group} is not started")
         check_message(message, self.settings.max_message_size)
         self._topics.add(message.topic)
@@ -553,6 +520,19 @@ class Tracing:
         """Send what waits, and end."""
         await self.dispatcher.stop()
         await self._producer.stop()
+
+
+async def begin_tracing(
+    reactor: Any, instance: ClientInstance, group: str, kind: str
+) -> Tracing | None:
+    """Traces of a producer or consumer, begun; None, with a line in the log, where there can be none, as with a very long group name."""
+    try:
+        tracing = Tracing(reactor, instance, group, kind)
+        await tracing.start()
+    except MQClientError as error:
+        log.warn("group {group} leaves no traces: {error}", group=group, error=error)
+        return None
+    return tracing
 
 
 def _unless_refused(failure: Failure) -> None:
