@@ -165,7 +165,7 @@ class IDisk(Interface):
         """Write a new file, sync it, keep the old one as ``.bak`` when asked, rename over, sync the directory (blocking)."""
 
     def listdir(path: str) -> list[str]:
-        """Names in a directory, sorted; empty when it is absent."""
+        """Names in a directory, sorted; empty when it is absent, or a file."""
 
     def size(path: str) -> int:
         """A file's length; FileNotFoundError when absent."""

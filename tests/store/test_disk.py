@@ -207,6 +207,7 @@ def test_directories(place: Place) -> None:
     disk.makedirs(f"{root}/consumequeue/TopicB/0")
     disk.create(f"{root}/consumequeue/TopicA/3/{0:020d}", 20)
     assert disk.listdir(f"{root}/consumequeue") == ["TopicA", "TopicB"]
+    assert disk.listdir(f"{root}/consumequeue/TopicA/3/{0:020d}") == []
     assert disk.exists(f"{root}/consumequeue/TopicB")
     disk.rmtree(f"{root}/consumequeue/TopicA")
     disk.rmtree(f"{root}/consumequeue/TopicA")

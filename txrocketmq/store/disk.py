@@ -364,7 +364,7 @@ class RealDisk:
         """See `IDisk`."""
         try:
             return sorted(os.listdir(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def size(self, path: str) -> int:

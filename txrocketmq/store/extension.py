@@ -20,6 +20,7 @@ from txrocketmq.codec.storefiles import (
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IDisk
 from txrocketmq.store.consumequeue import ConsumeQueue
+from txrocketmq.store.filenames import is_file_name
 from txrocketmq.store.unitlog import BlockCache, UnitLog
 
 _MIN_LONG = -(1 << 63)
@@ -91,7 +92,7 @@ class Extension:
         :raises StoreError: a file's length is not the configured one.
         """
         units = self.units
-        names = [name for name in disk.listdir(units.directory) if name.isdigit()]
+        names = [name for name in disk.listdir(units.directory) if is_file_name(name)]
         for name in names:
             path = f"{units.directory}/{name}"
             size = disk.size(path)

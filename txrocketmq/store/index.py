@@ -25,7 +25,8 @@ from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk, IMapping
 from txrocketmq.store.checkpoint import StoreCheckpoint
-from txrocketmq.store.indexfile import IndexFile, KeyHasher, index_file_name
+from txrocketmq.store.filenames import is_index_name
+from txrocketmq.store.indexfile import INDEX_ITEM, IndexFile, KeyHasher, index_file_name
 
 AHEAD_BYTES = 1024 * 1024
 """How far ahead of the next entry blocks are allocated."""
@@ -91,7 +92,7 @@ class IndexService:
         """
         trusted = True
         doomed: list[str] = []
-        names = [name for name in self._disk.listdir(self._directory) if name.isdigit()]
+        names = [name for name in self._disk.listdir(self._directory) if is_index_name(name)]
         found = {name: self._disk.size(f"{self._directory}/{name}") for name in names}
         for name, size in found.items():
             file = self._new_file(name)

@@ -17,7 +17,7 @@ import struct
 import sys
 from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import ClassVar, cast
@@ -51,6 +51,7 @@ from txrocketmq.errors import RecordError, StoreError
 from txrocketmq.model.names import is_lmq
 from txrocketmq.store.checkpoint import RECOVERY_REWIND_MS
 from txrocketmq.store.damage import record_fault
+from txrocketmq.store.filenames import is_file_name, is_index_name, is_queue_name
 from txrocketmq.store.logdirs import split_paths
 from txrocketmq.store.mapped import file_name
 from txrocketmq.store.queuetable import EXTENSION_KIND
@@ -186,14 +187,16 @@ class QueueFiles:
         return self.end_index, self.end_index
 
 
-def _numbered(directory: Path) -> list[tuple[int, Path]]:
-    """The files whose names are numbers; anything else is not the store's."""
+def _numbered(
+    directory: Path, is_own: Callable[[str], bool] = is_file_name
+) -> list[tuple[int, Path]]:
+    """The files that are the store's by their names, with the numbers of these."""
     if not directory.is_dir():
         return []
     return sorted(
         (int(path.name), path)
         for path in directory.iterdir()
-        if path.name.isdigit() and path.is_file()
+        if is_own(path.name) and path.is_file()
     )
 
 
@@ -462,7 +465,7 @@ class StoreDirectory:
             for topic in sorted(root.iterdir()) if root.is_dir() else ():
                 numbers = topic.iterdir() if topic.is_dir() else ()
                 for path in sorted(
-                    (path for path in numbers if path.name.isdigit() and path.is_dir()),
+                    (path for path in numbers if is_queue_name(path.name) and path.is_dir()),
                     key=lambda path: int(path.name),
                 ):
                     yield QueueFiles(topic.name, int(path.name), path, unit_bytes)
@@ -477,7 +480,7 @@ class StoreDirectory:
 
     def index_paths(self) -> list[Path]:
         """The index files, oldest first."""
-        return [path for _, path in _numbered(self.root / "index") if path.stat().st_size]
+        return [path for _, path in _numbered(self.root / "index", is_index_name) if path.stat().st_size]
 
     def checkpoint(self) -> dict[str, int] | None:
         """The checkpoint's numbers, None when there are none."""
@@ -511,7 +514,7 @@ class StoreDirectory:
         return _usual_size(
             path
             for path in self.root.glob(f"{kind}/*/*/*")
-            if path.name.isdigit() and path.is_file()
+            if is_file_name(path.name) and path.is_file()
         )
 
     def config(self, base: MessageStoreConfig | None = None) -> MessageStoreConfig:

@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IDisk, IMapping
+from txrocketmq.store.filenames import is_file_name
 
 T = TypeVar("T")
 
@@ -100,7 +101,7 @@ class LogDirectories:
         foreign: list[str] = []
         for directory in self.paths:
             for name in self._disk.listdir(directory):
-                if len(name) == 20 and name.isascii() and name.isdigit():
+                if is_file_name(name):
                     if name in found:
                         raise StoreError(
                             f"{found[name]} and {directory}/{name} are the same part of the log: "

@@ -27,6 +27,7 @@ from txrocketmq.store.batchqueue import BatchConsumeQueue
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.consumequeue import ConsumeQueue
 from txrocketmq.store.extension import ExtendedQueue, Extension
+from txrocketmq.store.filenames import is_queue_name
 from txrocketmq.store.unitlog import BlockCache, FileWrite, UnitLog, write_units
 
 AnyQueue = ConsumeQueue | BatchConsumeQueue
@@ -189,7 +190,7 @@ class QueueTable:
             root = self._directory(kind)
             for topic in self._disk.listdir(root):
                 for name in self._disk.listdir(f"{root}/{topic}"):
-                    if not name.isdigit():
+                    if not is_queue_name(name):
                         continue
                     queue = make(topic, int(name))
                     queue.load(self._disk, self.cache, self.log_start)

@@ -22,6 +22,7 @@ from twisted.logger import Logger
 from txrocketmq.codec.storefiles import CQ_FILLER_SIZE, SIZE_FIELD, SIZE_FIELD_POSITION
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IDisk
+from txrocketmq.store.filenames import is_file_name
 from txrocketmq.store.mapped import file_name
 
 log = Logger()
@@ -175,7 +176,7 @@ class UnitLog:
         :param log_start: the first byte of the log.
         :raises StoreError: a file is longer than configured, or shorter and neither empty nor the last one.
         """
-        names = [name for name in disk.listdir(self.directory) if name.isdigit()]
+        names = [name for name in disk.listdir(self.directory) if is_file_name(name)]
         if not names:
             self.first_index = 0
             self._reset(0)
@@ -363,7 +364,7 @@ class UnitLog:
         """
         position = index * self.unit_bytes
         for name in disk.listdir(self.directory):
-            if not name.isdigit():
+            if not is_file_name(name):
                 continue
             path, offset = f"{self.directory}/{name}", int(name)
             if offset >= position:

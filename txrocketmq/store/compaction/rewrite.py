@@ -30,6 +30,7 @@ from txrocketmq.store.compaction.files import (
     messages_of,
 )
 from txrocketmq.store.compaction.offsetmap import OffsetMap
+from txrocketmq.store.filenames import is_file_name
 from txrocketmq.store.mapped import file_name
 
 COMPACTING = "compacting"
@@ -174,8 +175,8 @@ def load(disk: IDisk, layout: Layout) -> list[Segment]:
     """
     names = disk.listdir(layout.log_directory)
     doubtful = _settle(disk, layout, names)
-    bases = [int(name) for name in disk.listdir(layout.log_directory) if name.isdigit()]
-    present = {int(name) for name in disk.listdir(layout.queue_directory) if name.isdigit()}
+    bases = _bases(disk, layout.log_directory)
+    present = set(_bases(disk, layout.queue_directory))
     for base in present - set(bases):
         log.warn("{path} has no log file: deleted", path=layout.queue_path(base))
         disk.remove(layout.queue_path(base))
@@ -212,7 +213,7 @@ def _settle(disk: IDisk, layout: Layout, names: list[str]) -> bool:
     """Undo or finish a replacement that was cut short; whether queue files may belong to other log files now."""
     below = layout.below(COMPACTING)
     old = [name for name in names if name.endswith(DELETE)]
-    waiting = [name for name in disk.listdir(below.log_directory) if name.isdigit()]
+    waiting = _bases(disk, below.log_directory)
     queue_names = disk.listdir(layout.queue_directory)
     old_queues = [name for name in queue_names if name.endswith(DELETE)]
     waiting_queues = disk.listdir(below.queue_directory)
@@ -233,13 +234,18 @@ def _settle(disk: IDisk, layout: Layout, names: list[str]) -> bool:
     if old:
         disk.sync_directory(layout.log_directory)
     # From here on a crash finds fewer leftovers: queue files have to be right before the last of them is gone.
-    for base in [int(name) for name in disk.listdir(layout.log_directory) if name.isdigit()]:
+    for base in _bases(disk, layout.log_directory):
         _check_size(disk, layout.log_path(base), layout.log_bytes, True, "compactionMappedFileSize")
         derive_units(disk, layout, base)
     for name in old_queues:
         disk.remove(f"{layout.queue_directory}/{name}")
     clean_leftovers(disk, layout)
     return True
+
+
+def _bases(disk: IDisk, directory: str) -> list[int]:
+    """Where the files of a directory begin, ascending."""
+    return [int(name) for name in disk.listdir(directory) if is_file_name(name)]
 
 
 def _check_size(disk: IDisk, path: str, size: int, is_last: bool, key: str) -> None:

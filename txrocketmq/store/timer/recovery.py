@@ -21,6 +21,7 @@ from txrocketmq.codec.storefiles import (
 )
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IDisk
+from txrocketmq.store.filenames import is_file_name
 from txrocketmq.store.timer.log import TimerLog, file_path, is_unit
 from txrocketmq.store.timer.wheel import PAGE_BYTES, Slot, TimerWheel
 
@@ -117,7 +118,7 @@ class TimerRecovery:
     def _files(self) -> list[int]:
         """The starts of the files, ascending. Those behind the checkpoint that a crash left without length or without the one before them are
         deleted: what they hold is taken again."""
-        names = [name for name in self._disk.listdir(self._directory) if name.isdecimal()]
+        names = [name for name in self._disk.listdir(self._directory) if is_file_name(name)]
         bases: list[int] = []
         is_broken = False
         directory = self._directory

@@ -28,6 +28,7 @@ from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.interfaces import IBlockingPool, IDisk, IMessageStore
 from txrocketmq.model.names import TIMER_TOPIC
 from txrocketmq.model.topic import DataVersion
+from txrocketmq.store.filenames import is_file_name
 from txrocketmq.store.timer.chain import Chain, read_chain
 from txrocketmq.store.timer.checkpoint import (
     FILE_NAME,
@@ -477,8 +478,8 @@ def _clean(disk: IDisk, directory: str, file_size: int, end: int, min_offset: in
     last_unit = (
         file_size - TIMER_END_BYTES
     ) // TIMER_UNIT_BYTES * TIMER_UNIT_BYTES - TIMER_UNIT_BYTES
-    for name in disk.listdir(directory):
-        if not name.isdecimal() or int(name) + file_size > end:
+    for name in filter(is_file_name, disk.listdir(directory)):
+        if int(name) + file_size > end:
             break
         path = f"{directory}/{name}"
         with contextlib.suppress(FileNotFoundError):
