@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from controller_world import CONTROLLERS, Group
 from small_broker import SmallBroker, pull_header, send_header
+from twisted.logger import capturedLogs, formatEvent
 
 from txrocketmq.broker.replication.identity import Identity, IdentityFile
 from txrocketmq.codec.bodies import EpochEntryCache, HARuntimeInfo, decode_body
@@ -262,7 +263,31 @@ def test_another_controller_leads(group: Group) -> None:
     assert group.controller.members == {1, 2}
 
 
-def test_a_controller_that_lost_its_state_is_told_again(group: Group) -> None:
+def test_who_was_forgotten_serves_on_and_comes_back_as_a_new_one_alone(group: Group) -> None:
+    """``cleanBrokerMetadata`` of a living group, or a controller that lost its state."""
+    one, controller = group.start(1), group.controller
+    group.peers["192.0.2.1"].tell(RequestCode.SEND_MESSAGE_V2, send_header("TopicA"), b"before")
+    controller.ids.clear()
+    controller.places.clear()
+    controller.master, controller.epoch, controller.members = None, 0, set()
+    group.settle(8)
+    assert role(one) == ("SYNC_MASTER", 0)
+    group.peers["192.0.2.1"].tell(RequestCode.SEND_MESSAGE_V2, send_header("TopicA"), b"after")
+    group.kill(1)
+    with capturedLogs() as logs:
+        again = group.start(1, one.disk)
+        group.settle(4)
+    assert role(again)[0] == "SLAVE"
+    told = [formatEvent(event) for event in logs if "tried again" in formatEvent(event)]
+    assert len(told) == 1
+    assert "delete /store/brokerIdentity" in told[0]
+    again.disk.remove("/store/brokerIdentity")
+    group.settle(4)
+    assert role(again) == ("SYNC_MASTER", 0)
+    assert bodies(again) == [b"before", b"after"]
+
+
+def test_an_address_that_the_controller_lost_is_told_again(group: Group) -> None:
     broker = group.start(1)
     group.controller.places.clear()
     group.settle(8)

@@ -18,7 +18,7 @@ from txrocketmq.client.admin.traces import decode_traces
 from txrocketmq.client.trace import TraceBean, TraceRecord, TraceType, encode_trace
 from txrocketmq.codec import fastjson
 from txrocketmq.codec.bodies.wire import encode_body
-from txrocketmq.errors import MQClientError
+from txrocketmq.errors import MQClientError, RemotingConnectError
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.message_id import offset_message_id
 
@@ -161,3 +161,21 @@ def test_elections_and_cleaning_ask_the_leader() -> None:
     codes = [code for code, *_ in servers.asked]
     assert codes == [RequestCode.CONTROLLER_GET_METADATA_INFO, RequestCode.CONTROLLER_ELECT_MASTER]
     assert servers.asked[1][1]["designateElect"] == "true"
+    # No answer to it was recorded.
+    cleaning = admin.controllers.clean_broker_data(
+        "c:1", "broker-c", cluster="C", broker_ids=[2, 3]
+    )
+    with pytest.raises(RemotingConnectError):
+        finished(cleaning)
+    assert servers.asked[2][0] == RequestCode.CONTROLLER_GET_METADATA_INFO
+    code, fields, *_ = servers.asked[3]
+    assert code == RequestCode.CLEAN_BROKER_DATA
+    assert (
+        fields.items()
+        >= {
+            "clusterName": "C",
+            "brokerName": "broker-c",
+            "brokerControllerIdsToClean": "2;3",
+            "isCleanLivingBroker": "false",
+        }.items()
+    )

@@ -57,6 +57,7 @@ ASK_MASTER_S = 0.5
 REQUEST_TIMEOUT_MS = 3_000
 _FAULTS = (RemotingError, BrokerError, BodyError, HeaderError)
 _UNKNOWN = ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST.value
+_FORGOTTEN = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED.value
 
 
 class Controlled(Replication):
@@ -145,7 +146,7 @@ class Controlled(Replication):
                     break
                 fault = "no master is elected yet"
             except (*_FAULTS, StoreError) as error:
-                fault = str(error)
+                fault = self._told(error)
             if fault != last:
                 self._log.warn("not in the group yet, tried again: {fault}", fault=fault)
             last = fault
@@ -325,10 +326,18 @@ class Controlled(Replication):
         try:
             ruling = await self.controllers.register(self.auto.own_id)
         except _FAULTS as error:
-            self._log.warn("the controller does not take this broker: {error}", error=error)
+            told = self._told(error)
+            self._log.warn("the controller does not take this broker: {error}", error=told)
             return
         if self._is_running:
             self._obey(ruling)
+
+    def _told(self, error: Exception) -> str:
+        """What the log says; to whom the controller has forgotten, what an operator can do."""
+        if not isinstance(error, BrokerError) or error.code != _FORGOTTEN:
+            return str(error)
+        path = self._identities.path
+        return f"{error}; to be let in as a new broker, delete {path}"
 
     def _check_members(self) -> None:
         if not self.is_slave:

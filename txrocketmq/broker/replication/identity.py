@@ -36,14 +36,14 @@ class IdentityFile:
 
     def __init__(self, disk: IDisk, path: str) -> None:
         self._disk = disk
-        self._path = path
+        self.path = path
 
     def load(self, cluster: str, name: str) -> Identity | None:
         """What is known of this broker: its identity, or the one it was about to ask for (with a code); None for a new one.
 
         :raises StoreError: a file belongs to another broker, or cannot be read.
         """
-        for path, parts in ((self._path, 3), (self._temporary, 4)):
+        for path, parts in ((self.path, 3), (self._temporary, 4)):
             if not self._disk.exists(path):
                 continue
             words = self._disk.read_file(path).decode("utf-8", "replace").strip().split(_SEPARATOR)
@@ -58,7 +58,7 @@ class IdentityFile:
 
     @property
     def _temporary(self) -> str:
-        return f"{self._path}-temp"
+        return f"{self.path}-temp"
 
     def ask(self, identity: Identity) -> None:
         """Note an id before the controller is asked for it."""
@@ -71,7 +71,7 @@ class IdentityFile:
     def given(self, identity: Identity) -> Identity:
         """The controller gave the id."""
         found = identity._replace(code="")
-        self._write(self._path, found)
+        self._write(self.path, found)
         self._disk.remove(self._temporary)
         return found
 
