@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from memory_link import CountingTransport, Diary, answers, bodies, request
 from twisted.internet.address import IPv4Address, IPv6Address
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionRefusedError, DNSLookupError
 from twisted.internet.interfaces import IHostnameResolver
 from twisted.internet.testing import MemoryReactorClock
@@ -530,6 +530,28 @@ def test_a_cancelled_caller_is_forgotten(net: Net) -> None:
     deferred.cancel()
     assert outcome.done
     assert net.accept().received() == []
+
+
+@pytest.mark.parametrize("comes", ["connection", "refusal"])
+def test_whoever_hears_first_may_cancel_others_that_wait(net: Net, comes: str) -> None:
+    first, second, third = (net.client.oneway(ADDRESS, ROUTE, None) for _ in range(3))
+    first.addBoth(lambda _: second.cancel())
+    outcomes = Outcome(second), Outcome(third)
+    net.accept() if comes == "connection" else net.refuse()
+    assert isinstance(outcomes[0].value, CancelledError)
+    assert outcomes[1].done
+    assert (outcomes[1].value is None) == (comes == "connection")
+
+
+def test_a_stopped_client_can_be_opened_again(net: Net) -> None:
+    net.client.stop()
+    refused = ask(net)
+    assert isinstance(refused.value, RemotingSendError)
+    net.client.reopen()
+    asked = ask(net)
+    peer = net.accept()
+    peer.answer(peer.received()[0])
+    assert asked.value.code == 0
 
 
 def test_the_client_is_what_the_interface_says(net: Net) -> None:

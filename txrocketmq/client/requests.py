@@ -133,7 +133,8 @@ class ClientRequests:
         )
         if role is None:
             return None
-        done = role.reset_offsets(header.topic, offsets)
+        known = {queue: offset for queue, offset in offsets.items() if offset >= 0}
+        done = role.reset_offsets(header.topic, known)
         return Reply() if done is None else done.addCallback(lambda _: Reply())
 
     def get_consumer_status(self, request: Request[GetConsumerStatusRequestHeader]) -> Reply:

@@ -11,6 +11,7 @@ from golden_servers import BROKER, golden_admin
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from txrocketmq.client.admin.messages import decode_message_id
 from txrocketmq.client.admin.static_topics import plan_mapping

@@ -26,6 +26,7 @@ from txrocketmq.client.consumer.handlers import (
     ConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     ReturnType,
+    cancel_handler,
 )
 from txrocketmq.client.consumer.parts import Parts
 from txrocketmq.client.consumer.process_queue import ProcessQueue
@@ -128,6 +129,10 @@ class PulledOutcomes:
                         id=message.msg_id,
                         error=error,
                     )
+            except Exception:
+                # A message that its handler has bent, for one: it must not be lost for that.
+                refused.append(message)
+                log.failure("giving message {id} back", id=message.msg_id)
             else:
                 self.processed(queue, held, [message])
         return refused
@@ -395,7 +400,7 @@ class ConcurrentConsumption:
                 run.held.consuming += 1
                 self._give_back(shadow, run.messages, EXPIRED_DELAY_LEVEL)
             else:
-                run.deferred.cancel()
+                cancel_handler(run.deferred)
                 self._give_back(run, run.messages, EXPIRED_DELAY_LEVEL)
 
     # ------------------------------------------------------------------ stop
@@ -426,7 +431,7 @@ class ConcurrentConsumption:
         for run in list(self._runs):
             run.expired = True
             if run.deferred is not None and not self._handler.in_thread:
-                run.deferred.cancel()
+                cancel_handler(run.deferred)
         self._runs.clear()
         assert self._stopping is not None
         if not self._stopping.called:

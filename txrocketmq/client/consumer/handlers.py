@@ -67,12 +67,30 @@ class ConcurrentlyContext:
     :ivar ack_index: with CONSUME_SUCCESS, the index of the last message that was processed; None for all.
     """
 
-    __slots__ = ("ack_index", "delay_level_when_next_consume", "queue")
+    __slots__ = ("_ack_index", "_delay_level", "queue")
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
-        self.delay_level_when_next_consume = 0
-        self.ack_index: int | None = None
+        self._delay_level = 0
+        self._ack_index: int | None = None
+
+    @property
+    def delay_level_when_next_consume(self) -> int:
+        """See the class."""
+        return self._delay_level
+
+    @delay_level_when_next_consume.setter
+    def delay_level_when_next_consume(self, level: int) -> None:
+        self._delay_level = _number("delay_level_when_next_consume", level)
+
+    @property
+    def ack_index(self) -> int | None:
+        """See the class."""
+        return self._ack_index
+
+    @ack_index.setter
+    def ack_index(self, index: int | None) -> None:
+        self._ack_index = None if index is None else _number("ack_index", index)
 
 
 class OrderlyContext:
@@ -83,12 +101,37 @@ class OrderlyContext:
     :ivar suspend_current_queue_time_millis: how long the queue waits after SUSPEND or ROLLBACK; -1 as configured.
     """
 
-    __slots__ = ("auto_commit", "queue", "suspend_current_queue_time_millis")
+    __slots__ = ("_suspend_ms", "auto_commit", "queue")
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
         self.auto_commit = True
-        self.suspend_current_queue_time_millis = -1
+        self._suspend_ms = -1
+
+    @property
+    def suspend_current_queue_time_millis(self) -> int:
+        """See the class."""
+        return self._suspend_ms
+
+    @suspend_current_queue_time_millis.setter
+    def suspend_current_queue_time_millis(self, milliseconds: int) -> None:
+        self._suspend_ms = _number("suspend_current_queue_time_millis", milliseconds)
+
+
+def _number(name: str, value: object) -> int:
+    """A value that a handler sets: what is none is its own fault, and told where it sets it."""
+    if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        raise MQClientError(
+            f"{name} of a handler's context must be a number of 32 bits, not {_shown(value)}"
+        )
+    return value
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.200}"
+    except Exception:
+        return f"something of type {type(value).__name__}"
 
 
 S = TypeVar("S", bound=enum.Enum)
@@ -129,10 +172,11 @@ class Handler:
     def call(self, messages: list[MessageExt], context: Context) -> Any:
         """What the handler returned, a Failure of what it raised, or a Deferred of either."""
         if self._pool is not None:
-            return self._pool.submit(self.function, messages, context)
+            return self._pool.submit(self._call_in_thread, messages, context)
         try:
             result = self.function(messages, context)
-        except Exception:
+        except BaseException:
+            # As Twisted does with callbacks: an exit from within a handler would stop nothing but its queue.
             return Failure()  # type: ignore[no-untyped-call]
         if result.__class__ is self.status:
             return result
@@ -142,6 +186,16 @@ class Handler:
             return Deferred.fromCoroutine(result)
         if isinstance(result, asyncio.Future):
             return Deferred.fromFuture(result)
+        return result
+
+    def _call_in_thread(self, messages: list[MessageExt], context: Context) -> Any:
+        result = self.function(messages, context)
+        if inspect.iscoroutine(result):
+            result.close()
+        if isinstance(result, Deferred) or inspect.isawaitable(result):
+            raise MQClientError(
+                f"the handler of group {self._group} returned a {type(result).__name__} in its thread, where nobody awaits it"
+            )
         return result
 
     def judge(self, result: object) -> tuple[Any, ReturnType, str]:
@@ -158,13 +212,21 @@ class Handler:
             )
             return self._failure_means, ReturnType.EXCEPTION, short_text(result)
         wanted = " or ".join(f"{self.status.__name__}.{member.name}" for member in self.status)
-        fault = f"the handler returned {result!r:.200}, expected {wanted}"
+        fault = f"the handler returned {_shown(result)}, expected {wanted}"
         log.error(
             "group {group}: {fault}; its messages are consumed again",
             group=self._group,
             fault=fault,
         )
         return self._failure_means, ReturnType.RETURNNULL, fault
+
+
+def cancel_handler(answer: Deferred[Any]) -> None:
+    """Cancel a handler; one that fails to be cancelled is told in the log, and harms no other."""
+    try:
+        answer.cancel()
+    except Exception:
+        log.failure("a handler could not be cancelled")
 
 
 def short_text(failure: Failure) -> str:

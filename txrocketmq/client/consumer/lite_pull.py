@@ -8,8 +8,8 @@ group) or from `LitePullConsumer.assign` (as told). Each is pulled by itself, ah
         async for message in consumer:
             ...
 
-A message counts as consumed once it was handed out by `poll`; in an ``async for``, once the next one is asked for. What is consumed is committed
-every 5 s (``auto_commit``) or by `commit`, and saved when the consumer stops.
+A message counts as consumed once it was handed out by `poll`; in an ``async for``, once the next one is asked for, so that one whose
+treatment raised, or that ended the loop, is the first of the next loop. What is consumed is committed every 5 s (``auto_commit``) or by `commit`, and saved when the consumer stops.
 """
 
 from __future__ import annotations
@@ -233,13 +233,23 @@ class LitePullConsumer(ActiveConsumer):
                 continue
             fetcher, messages = found
             self._call_hooks(fetcher.queue, messages)
-            for message in messages:
-                if not fetcher.held.holds(message):
-                    # A seek, or another member: what follows was fetched in vain.
-                    break
-                yield message
-                fetcher.consume([message])
+            left = deque(messages)
+            try:
+                # One that is not held any more: a seek, or another member; what follows was fetched in vain.
+                while left and fetcher.held.holds(left[0]):
+                    yield left[0]
+                    fetcher.consume([left.popleft()])
+            finally:
+                self._put_back(fetcher, left)
             fetcher.make_room()
+
+    def _put_back(self, fetcher: Fetcher, messages: Iterable[MessageExt]) -> None:
+        """A loop was left in the middle: the message that it had last, and those behind it, are handed out again."""
+        left = [message for message in messages if fetcher.held.holds(message)]
+        if left and not fetcher.held.dropped:
+            self._ready.appendleft((fetcher, left))
+            if self._pollers:
+                self._pollers.popleft().callback(None)
 
     # ------------------------------------------------------------------ positions
 

@@ -29,6 +29,7 @@ from txrocketmq.client.consumer.handlers import (
     ConsumeOrderlyStatus,
     OrderlyContext,
     ReturnType,
+    cancel_handler,
 )
 from txrocketmq.client.consumer.parts import Parts
 from txrocketmq.client.consumer.process_queue import ProcessQueue
@@ -294,6 +295,9 @@ class OrderlyConsumption:
                 )
                 message.reconsume_times += 1
                 suspend = True
+            except Exception:
+                log.failure("giving message {id} up", id=message.msg_id)
+                suspend = True
         if suspend:
             line.held.put_back(line.messages)
             self._suspend(line)
@@ -393,7 +397,7 @@ class OrderlyConsumption:
                     queue=line.queue,
                 )
             if not self._handler.in_thread:
-                line.deferred.cancel()
+                cancel_handler(line.deferred)
 
     def stop(self, bound_s: float) -> Deferred[None]:
         """Begin nothing new; fires when all handlers have answered, or ``bound_s`` is over: what is under way then is cancelled."""
@@ -427,7 +431,7 @@ class OrderlyConsumption:
                 queue=line.queue,
             )
             if line.deferred is not None and not self._handler.in_thread:
-                line.deferred.cancel()
+                cancel_handler(line.deferred)
             waiters, line.when_idle = line.when_idle, []
             for waiter in waiters:
                 waiter.callback(None)

@@ -34,7 +34,7 @@ from txrocketmq.codec.headers import (
 from txrocketmq.errors import BrokerError, MQClientError, RemotingError, RocketMQError
 from txrocketmq.model import properties as props
 from txrocketmq.model.codes import ResponseCode
-from txrocketmq.model.heartbeat import ConsumeFromWhere
+from txrocketmq.model.heartbeat import ConsumeFromWhere, SubscriptionData
 from txrocketmq.model.message import MessageExt, MessageQueue
 from txrocketmq.model.names import MASTER_ID, pop_retry_topics
 
@@ -300,7 +300,12 @@ class QueuePopper(QueueLoop):
         if result.status is PopStatus.POLLING_FULL:
             self._later(self._parts.config.pull_time_delay_millis_when_exception / 1000)
             return
-        messages = self._wanted(result.messages)
+        subscription = self._parts.subscriptions.get(self.queue.topic)
+        if subscription is None:
+            # Not subscribed any more: they come to another member when their invisible time is over.
+            self._later(PAUSED_S)
+            return
+        messages = self._wanted(result.messages, subscription)
         counts = self._parts.stats.of(self.queue.topic)
         if messages:
             counts.pulls += 1
@@ -314,13 +319,13 @@ class QueuePopper(QueueLoop):
         if messages:
             self._deliver(self.queue, self.held, messages)
 
-    def _wanted(self, popped: list[MessageExt]) -> list[MessageExt]:
+    def _wanted(self, popped: list[MessageExt], subscription: SubscriptionData) -> list[MessageExt]:
         """Messages for the handler; all others are acknowledged at once. Each shows the topic that was asked for."""
         config = self._parts.config
         topic = config.without_namespace(self.queue.topic)
         for message in popped:
             message.topic = topic
-        found = matching(popped, self._parts.subscriptions[self.queue.topic])
+        found = matching(popped, subscription)
         for hook in self._settings.filter_hooks:
             try:
                 found = list(found)

@@ -196,17 +196,22 @@ class QueuePuller(QueueLoop):
 
     def _found(self, result: PullResult, asked_s: float) -> None:
         parts, held = self._parts, self.held
-        self._advance(result.next_begin_offset)
+        subscription = parts.subscriptions.get(self.queue.topic)
+        if subscription is None:
+            # Not subscribed any more. It may be again in a moment, and then these messages must come.
+            self._later(parts.config.pull_time_delay_millis_when_exception / 1000)
+            return
         counts = parts.stats.of(self.queue.topic)
         counts.pulls += 1
         counts.pull_rt += (self._clock.seconds() - asked_s) * 1000
         messages = prepare(
             result.messages,
-            parts.subscriptions[self.queue.topic],
+            subscription,
             result.min_offset,
             result.max_offset,
             self._settings.filter_hooks,
         )
+        self._advance(result.next_begin_offset)
         if not messages:
             if not held.count:
                 parts.offsets.update(self.queue, self.next_offset, True)

@@ -59,9 +59,10 @@ class Accumulator:
         self.held = 0
 
     def add(self, message: Message, queue: MessageQueue | None) -> Deferred[SendResult] | None:
-        """Take a message; a Deferred of its own result, or None when too much is held and it must go by itself."""
+        """Take a message; a Deferred of its own result, or None when it is large, or too much is held: it must go by itself."""
         size = len(message.body)
-        if self.held + size > self._max_total_bytes:
+        # A large one gains nothing, could make the batch larger than brokers take, and would not be compressed.
+        if size >= self._max_bytes or self.held + size > self._max_total_bytes:
             return None
         key = (message.topic, queue, message.tags, message.wait_store_msg_ok)
         pile = self._piles.get(key)

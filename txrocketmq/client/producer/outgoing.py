@@ -70,7 +70,12 @@ def check_message(message: Message, max_size: int) -> None:
     topic = message.topic
     if topic not in _good_topics:
         _check_topic(topic)
-    size = len(message.body)
+    body = message.body
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise MQClientError(
+            f"the message for topic {topic} has a body of {type(body).__name__}; bytes are sent, encode a text first"
+        )
+    size = len(body)
     if not size:
         raise MQClientError(f"the message for topic {topic} has no body")
     if size > max_size:

@@ -28,6 +28,7 @@ from txrocketmq.client.producer.outgoing import (
     can_batch,
     check_batch,
     check_message,
+    property_text,
     split_batch_messages,
 )
 from txrocketmq.client.producer.recall import parse_recall_handle
@@ -199,6 +200,9 @@ class Producer(RoleService):
         """
         try:
             self._check(message)
+            if self._accumulator is not None:
+                # Whose properties cannot be written must not take others with it.
+                property_text(message.properties)
         except MQClientError:
             return fail()
         if self._accumulator is not None and can_batch(message):
@@ -389,10 +393,11 @@ class Producer(RoleService):
         properties[props.MESSAGE_TTL] = str(timeout_ms)
         info = await self._sender.find(self.config.with_namespace(message.topic))
         masters = {self.instance.routes.master_address(name) for name in info.brokers}
-        if not masters <= self._introduced:
+        unknown = masters - self._introduced - {None}
+        if unknown:
             # The broker that stores the message must know this producer, or it cannot pass the reply on.
-            await self.instance.heartbeat_now()
-            self._introduced |= masters
+            await self.instance.heartbeats.send_all(str(address) for address in unknown)
+            self._introduced |= unknown
         reply = self.instance.replies.wait_for(correlation_id, timeout_ms)
         try:
             await self.send(message, timeout_ms=timeout_ms)

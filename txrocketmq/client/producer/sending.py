@@ -234,7 +234,12 @@ class Sending:
         ):
             kind = compression_type(settings.compress_type)
             body, level = self.message.body, settings.compress_level
-            self._wait_for(sender.offload(compress_body, body, kind, level), self._prepare)
+            try:
+                packing = sender.offload(compress_body, body, kind, level)
+            except Exception as error:
+                self._finish(error)
+                return
+            self._wait_for(packing, self._prepare)
         else:
             self._prepare(None)
 
@@ -282,6 +287,15 @@ class Sending:
     # ----------------------------------------------------------------- one try
 
     def _try(self, info: PublishInfo) -> None:
+        """One try; a fault that nobody foresaw, such as a queue that is none, ends the send and gives its permit back."""
+        try:
+            self._try_once(info)
+        except Exception as error:
+            if self._done:
+                raise
+            self._finish(error)
+
+    def _try_once(self, info: PublishInfo) -> None:
         sender = self._sender
         self._try_s = now = sender.clock.seconds()
         left_ms = self.timeout_ms - int((now - self._started_s) * 1000)
@@ -293,11 +307,7 @@ class Sending:
             last = self._brokers[-1] if self._brokers else None
             queue = sender.strategy.choose(info, last)
         else:
-            try:
-                queue = choice(info)
-            except Exception as error:
-                self._finish(error)
-                return
+            queue = choice(info)
         broker_name = sender.routes.broker_of(queue)
         if broker_name != queue.broker_name:
             # A logical queue: what is sent, and what is told of it, names the broker that leads it.

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -26,7 +26,7 @@ from txrocketmq.codec.headers import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from txrocketmq.errors import MQClientError, RemotingError
+from txrocketmq.errors import MQClientError, RocketMQError
 from txrocketmq.model import properties as props
 from txrocketmq.model.flags import (
     TRANSACTION_COMMIT_TYPE,
@@ -133,14 +133,18 @@ class Transactions:
         """Tell the verdict; that it cannot be told is logged, the broker asks then."""
         if state is not LocalTransactionState.UNKNOW:
             self._remember(result.msg_id, state)
-        offset_id = result.offset_msg_id or result.msg_id
+        try:
+            physical_offset = parse_offset_message_id(result.offset_msg_id or result.msg_id)[2]
+        except RocketMQError as error:
+            self._not_told(result.msg_id, error)
+            return
         queue = result.queue
         address = self._sender.address_of(queue.broker_name)
         header = EndTransactionRequestHeader(
             topic=self._sender.config.with_namespace(queue.topic),
             producer_group=self._sender.group,
             tran_state_table_offset=result.queue_offset,
-            commit_log_offset=parse_offset_message_id(offset_id)[2],
+            commit_log_offset=physical_offset,
             commit_or_rollback=_BITS[state],
             from_transaction_check=False,
             msg_id=result.msg_id,
@@ -173,12 +177,17 @@ class Transactions:
             if address is None:
                 raise MQClientError(f"no master of broker {header.broker_name} is known")
             await self._sender.instance.api.end_transaction(address, header)
-        except (RemotingError, MQClientError) as error:
-            log.warn(
-                "the end of transaction {id} could not be told, the broker will ask: {error}",
-                id=header.msg_id,
-                error=error,
-            )
+        except CancelledError:
+            raise
+        except Exception as error:
+            self._not_told(header.msg_id, error)
+
+    def _not_told(self, msg_id: str, error: Exception) -> None:
+        log.warn(
+            "the end of transaction {id} could not be told, the broker will ask: {error}",
+            id=msg_id,
+            error=error,
+        )
 
     def _remember(self, msg_id: str, state: LocalTransactionState) -> None:
         remembered = self._remembered

@@ -1,0 +1,287 @@
+"""Users and servers that do what nobody should: the client says so, goes on, and loses nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from client_world import ClientWorld
+from consumer_world import DONE, LATER, SUCCESS, TOPIC, ConsumerWorld, Diary, set_mode
+from pops import service as pop_service
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
+from twisted.python.failure import Failure
+
+from txrocketmq.client.consumer.config import PullConfig
+from txrocketmq.client.consumer.lite_pull import LitePullConsumer
+from txrocketmq.client.requests import ClientRequests
+from txrocketmq.client.results import LocalTransactionState
+from txrocketmq.errors import MQClientError
+from txrocketmq.model.codes import RequestCode
+from txrocketmq.model.heartbeat import ConsumeFromWhere
+from txrocketmq.model.message import Message, MessageExt, MessageQueue
+
+COMMIT = LocalTransactionState.COMMIT_MESSAGE
+
+
+def kept(deferred: Deferred[Any]) -> list[Any]:
+    """What a Deferred fires with."""
+    found: list[Any] = []
+    deferred.addBoth(found.append)
+    return found
+
+
+def answer_instead(world: ClientWorld, code: RequestCode, answer: Any) -> list[bool]:
+    """Have the broker answer with something else, as long as the one element is true."""
+    table = world.brokers[2].dispatcher._table
+    handler, *rest = table[int(code)]
+    active = [True]
+    table[int(code)] = (
+        lambda request: answer(request, handler) if active[0] else handler(request),
+        *rest,
+    )
+    return active
+
+
+class TestSends:
+    @pytest.mark.parametrize("known", [False, True])
+    @pytest.mark.parametrize(
+        ("message", "queue", "reason"),
+        [
+            (Message(TOPIC, "text"), None, "body of str; bytes are sent"),  # type: ignore[arg-type]
+            (Message(TOPIC, b"x"), (TOPIC, "broker-2", 1), "broker_name"),
+            (
+                Message(TOPIC, b"x"),
+                MessageQueue(topic=TOPIC, broker_name="nobody", queue_id=1),
+                "no master of broker nobody",
+            ),
+        ],
+    )
+    def test_what_cannot_be_sent_ends_and_gives_its_permit_back(
+        self, message: Message, queue: Any, reason: str, known: bool
+    ) -> None:
+        world = ClientWorld()
+        producer = world.producer()
+        if known:
+            world.wait(producer.send(Message(TOPIC, b"first")))
+        outcome = world.outcome(producer.send(message, queue))
+        assert reason in str(outcome.value)
+        assert producer.in_flight == 0
+        world.wait(producer.stop())
+
+    def test_an_illegal_message_takes_no_others_of_its_batch_with_it(self) -> None:
+        world = ClientWorld()
+        producer = world.producer(auto_batch=True)
+        good = kept(producer.send(Message(TOPIC, b"good")))
+        bad = kept(producer.send(Message(TOPIC, b"bad", 0, {"a": "\x01"})))
+        also = kept(producer.send(Message(TOPIC, b"also")))
+        world.network.run(1)
+        assert "0x01 or 0x02" in str(bad[0].value)
+        assert [type(item[0]).__name__ for item in (good, also)] == ["SendResult"] * 2
+        assert sorted(body for *_, body, _ in world.stored(TOPIC)) == [b"also", b"good"]
+
+    def test_a_large_message_goes_by_itself_whole_and_compressed(self) -> None:
+        world = ClientWorld()
+        producer = world.producer(auto_batch=True)
+        small = kept(producer.send(Message(TOPIC, b"small")))
+        world.wait(producer.send(Message(TOPIC, b"x" * (4 << 20))))
+        world.network.run(1)
+        assert not isinstance(small[0], Failure)
+        assert {len(body) < 10_000 for *_, body, _ in world.stored(TOPIC)} == {True}
+
+    def test_a_verdict_that_cannot_be_addressed_is_remembered_until_the_broker_asks(self) -> None:
+        world = ClientWorld()
+
+        def spoil(request: Any, handler: Any) -> Any:
+            reply = handler(request)
+            reply.header.msg_id = "nonsense"
+            return reply
+
+        answer_instead(world, RequestCode.SEND_MESSAGE_V2, spoil)
+        producer = world.producer()
+        sent = world.wait(
+            producer.send_in_transaction(Message(TOPIC, b"half"), lambda message, arg: COMMIT)
+        )
+        assert sent.state is COMMIT
+        assert producer._transactions._remembered == {sent.send_result.msg_id: COMMIT}
+
+    def test_whoever_waits_for_a_route_may_have_others_cancelled_that_do(self) -> None:
+        world = ClientWorld()
+        routes = world.producer().instance.routes
+        first, second, third = (routes.update(TOPIC) for _ in range(3))
+        cancelled, last = kept(second), kept(third)
+        first.addCallback(lambda _: second.cancel())
+        world.network.run(1)
+        assert isinstance(cancelled[0], Failure)
+        assert last == [False]
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def set_wrongly(name: str) -> Any:
+    """A handler that sets something of its context to what cannot be."""
+
+    def handle(messages: list[MessageExt], context: Any) -> Any:
+        setattr(context, name, "1")
+        return SUCCESS
+
+    return handle
+
+
+def leave(messages: list[MessageExt], context: Any) -> Any:
+    raise SystemExit
+
+
+def bend(messages: list[MessageExt], context: Any) -> Any:
+    """Spoil a message so that it cannot be given back."""
+    messages[0].topic = None  # type: ignore[assignment]
+    return LATER
+
+
+def stubborn(messages: list[MessageExt], context: Any) -> Any:
+    def refuse(_: Any) -> None:
+        raise RuntimeError("I will not")
+
+    return Deferred(refuse)
+
+
+ODD = (
+    lambda *_: Unprintable(),
+    set_wrongly("ack_index"),
+    set_wrongly("delay_level_when_next_consume"),
+    set_wrongly("suspend_current_queue_time_millis"),
+    leave,
+    bend,
+)
+
+
+class TestHandlers:
+    """The first call does something odd. Nothing waits for ever for it: the message comes again, all others too."""
+
+    @pytest.mark.parametrize(
+        ("odd", "orderly"),
+        [
+            *((odd, orderly) for odd in ODD for orderly in (False, True)),
+            # In order, nothing else of its queue is handled before it has answered.
+            (stubborn, False),
+        ],
+    )
+    def test_it_is_called_again(self, odd: Any, orderly: bool) -> None:
+        world = ConsumerWorld(queues=1)
+        world.fill(3, 1)
+        calls = []
+
+        def handle(messages: list[MessageExt], context: Any) -> Any:
+            calls.append(messages[0].queue_offset)
+            if len(calls) == 1:
+                return odd(messages, context)
+            return DONE if orderly else SUCCESS
+
+        consumer = world.consumer(handle, orderly=orderly, consume_timeout=1 / 60)
+        if odd is bend:
+            world.until(lambda: len(calls) >= 3 and consumer.waiting_messages == 0, 40)
+        else:
+            world.until(lambda: world.offset("CG", 0) == 3 and len(calls) >= 4, 60)
+        world.wait(consumer.stop())
+
+    def test_a_coroutine_in_a_thread_is_told_so(self) -> None:
+        world = ConsumerWorld(queues=1)
+        world.fill(1, 1)
+
+        async def handle(messages: list[MessageExt], context: Any) -> Any:
+            return SUCCESS
+
+        with capturedLogs() as events:
+            consumer = world.consumer(lambda *arguments: handle(*arguments), in_thread=True)
+            world.network.run(1)
+        failures = [str(event["log_failure"].value) for event in events if "log_failure" in event]
+        assert any("where nobody awaits it" in text for text in failures)
+        world.wait(consumer.stop())
+
+
+class TestSubscriptions:
+    @pytest.mark.parametrize("pop", [False, True])
+    def test_one_that_goes_and_comes_again_while_a_pull_is_answered_loses_nothing(
+        self, pop: bool
+    ) -> None:
+        world = ConsumerWorld(queues=1)
+        if pop:
+            pop_service(world.brokers[2])
+            set_mode(world)
+        diary = Diary()
+        consumer = world.consumer(diary, client_rebalance=not pop)
+        world.network.run(1)
+        consumer.unsubscribe(TOPIC)
+        world.put(b"between")
+        world.network.run(0.002)
+        consumer.subscribe(TOPIC)
+        world.until(lambda: diary.bodies == [b"between"], 90)
+
+
+class TestLoops:
+    def consumer(self, world: ConsumerWorld) -> LitePullConsumer:
+        consumer = LitePullConsumer(
+            world.clock,
+            "CG",
+            settings=PullConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+            instance=world.instance(),
+        )
+        consumer.subscribe(TOPIC)
+        world.wait(consumer.start())
+        return consumer
+
+    def test_a_loop_that_was_left_goes_on_in_the_next(self) -> None:
+        world = ConsumerWorld(queues=1)
+        bodies = world.fill(5, 1)
+        consumer = self.consumer(world)
+        world.network.run(1)
+
+        async def read(until: int) -> list[bytes]:
+            found = []
+            async for message in consumer:
+                found.append(message.body)
+                if message.queue_offset == until:
+                    break
+            return found
+
+        assert world.wait(read(1)) == bodies[:2]
+        world.wait(consumer.commit())
+        assert world.offset("CG", 0) == 1
+        assert world.wait(read(4)) == bodies[1:]
+
+    def test_what_a_loop_left_is_handed_to_whoever_polls(self) -> None:
+        world = ConsumerWorld(queues=1)
+        bodies = world.fill(3, 1)
+        consumer = self.consumer(world)
+        world.network.run(1)
+
+        async def fail() -> None:
+            async for _ in consumer:
+                raise MQClientError("no")
+
+        world.outcome(fail())
+        assert [message.body for message in world.wait(consumer.poll())] == bodies
+        world.wait(consumer.commit())
+        assert world.offset("CG", 0) == 3
+
+
+def test_an_operator_who_resets_to_nowhere_changes_nothing() -> None:
+    world = ConsumerWorld(queues=1)
+    world.fill(2, 1)
+    diary = Diary()
+    consumer = world.consumer(diary)
+    world.until(lambda: len(diary.seen) == 2)
+    request = SimpleNamespace(
+        header=SimpleNamespace(group="CG", topic=TOPIC),
+        connection=SimpleNamespace(remote_text="test"),
+        body=b'{"offsetTable":{{"brokerName":"broker-2","queueId":0,"topic":"TopicTest"}:-7}}',
+    )
+    ClientRequests(consumer.instance).reset_offset(request)  # type: ignore[arg-type]
+    world.network.run(3)
+    world.put(b"next")
+    world.until(lambda: diary.bodies[-1] == b"next")
+    assert len(diary.seen) == 3
