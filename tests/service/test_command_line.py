@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,6 +127,16 @@ def test_no_permission(start: Start, tmp_path: Path) -> None:
 def test_a_bad_address_is_named(tmp_path: Path) -> None:
     assert "-n=nowhere: host:port is needed" in failure(tmp_path, "send", "T", "x", "-n", "nowhere")
     assert "no name server is given" in failure(tmp_path, "send", "T", "x", "-n", " ; ")
+    for address in ("a:1,b:2", "http://a:1"):
+        line = failure(tmp_path, "send", "T", "x", "-n", address)
+        assert f"-n={address}: host:port is needed, several with ; between" in line
+
+
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    asked = run([sys.executable, "-m", "txrocketmq", "--help"], tmp_path)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout == run(command_line("--help"), tmp_path).stdout
+    assert asked.stdout.startswith("Usage: txrocketmq ")
 
 
 def test_a_name_that_no_topic_may_have(all_in_one: AllInOne, tmp_path: Path) -> None:

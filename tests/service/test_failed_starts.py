@@ -150,8 +150,9 @@ def test_a_bad_value_in_a_file(tmp_path: Path) -> None:
     [
         (["--wrong"], "option --wrong not recognized"),
         (["--set=listenPort"], "key=value is needed"),
-        (["surplus"], "Wrong number of arguments"),
+        (["surplus"], "'surplus' is no option, nor the value of one"),
         (["-n", "nowhere"], "namesrvAddr=nowhere: host:port is needed"),
+        (["-n", "a:1,b:2"], "namesrvAddr=a:1,b:2: host:port is needed, several with ; between"),
         (["--set=brokerIP1=no such host"], "brokerIP1=no such host"),
     ],
 )
@@ -162,6 +163,17 @@ def test_a_mistake_on_the_command_line(tmp_path: Path, arguments: list[str], say
         *arguments,
         daemon=False,
         says=says,
+    )
+
+
+@pytest.mark.parametrize("port", ["x", "65536", "-1"])
+def test_a_port_that_is_none(tmp_path: Path, port: str) -> None:
+    check_refused(
+        tmp_path,
+        BOTH,
+        f"--namesrv-port={port}",
+        daemon=False,
+        says=f"rocketmq: --namesrv-port={port}: a whole number from 0 to 65535 is needed",
     )
 
 

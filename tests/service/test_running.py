@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from launch import READY, Process, free_ports, plain_twistd, run, twistd, wait_until
 
+import txrocketmq
+
 NAMESRV, BROKER, BOTH = "rocketmq-namesrv", "rocketmq-broker", "rocketmq"
 Start = Callable[..., Process]
 
@@ -235,6 +237,17 @@ def test_help_names_the_options(tmp_path: Path, role: str) -> None:
     assert result.returncode == 0
     for option in ("--config=", "--namesrv=", "--set=", "--print-config", "--print-important"):
         assert option in result.stdout
+
+
+@pytest.mark.parametrize("role", [NAMESRV, BROKER, BOTH])
+def test_the_version_is_ours(tmp_path: Path, role: str) -> None:
+    result = run(twistd(tmp_path, role, "--version"), tmp_path)
+    assert result.returncode == 0
+    assert result.stdout.startswith(f"txrocketmq {txrocketmq.__version__}, Twisted ")
+
+
+def test_help_has_its_short_name(tmp_path: Path) -> None:
+    assert run(twistd(tmp_path, BOTH, "-h"), tmp_path).stdout.startswith("Usage: twistd ")
 
 
 def test_the_start_line_comes_last(start: Start) -> None:

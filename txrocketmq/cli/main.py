@@ -116,4 +116,4 @@ def message_id_command(message_id: str) -> None:
 main.add_command(store)
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="txrocketmq")

@@ -66,8 +66,15 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--topic", help="Only messages of this topic."),
         click.option("--queue", type=int, help="Only messages of queues with this number."),
-        click.option("--from", "from_ms", type=_Time(), help="Only messages stored then or later."),
-        click.option("--to", "to_ms", type=_Time(), help="Only messages stored then or earlier."),
+        click.option(
+            "--from",
+            "from_ms",
+            type=_Time(),
+            help="Only messages stored then or later: ms since 1970, or as 2026-11-30T18:00.",
+        ),
+        click.option(
+            "--to", "to_ms", type=_Time(), help="Only messages stored then or earlier; as --from."
+        ),
         click.option("--key", help="Only messages with this key or unique key."),
     ):
         function = option(function)
@@ -144,9 +151,12 @@ def info(directory: Path, commitlog: Path | None) -> None:
     for name, value in (checkpoint or {}).items():
         shown = _time(value) if name.endswith("Timestamp") else value
         click.echo(f"checkpoint    {name} {shown}")
-    abort = (directory / "abort").exists()
-    click.echo(f"abort file    {'there: the last stop was not orderly' if abort else 'none'}")
-    click.echo(f"lock          {'held by a running broker' if found.is_locked() else 'free'}")
+    is_locked = found.is_locked()
+    abort = "none"
+    if (directory / "abort").exists():
+        abort = f"there: {'a broker runs' if is_locked else 'the last stop was not orderly'}"
+    click.echo(f"abort file    {abort}")
+    click.echo(f"lock          {'held by a running broker' if is_locked else 'free'}")
 
 
 @store.command()

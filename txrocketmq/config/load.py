@@ -192,7 +192,9 @@ def check_address(name: str, address: str) -> tuple[str, int]:
     """
     host, separator, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) <= 65535:
+    # "a:1,b:2" and "http://a:1" end in a port, too; their "host" would be looked for in vain.
+    is_host = host and not set(host) & set(",/@ \t")
+    if not separator or not is_host or not port.isdecimal() or not 0 < int(port) <= 65535:
         raise ConfigError(
             f"bad configuration value {name}={address}: host:port is needed, several with ; between"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from twisted.application.service import IService
+from twisted.python import usage
 
 from txrocketmq.config.load import NAMESRV_PORT, Role
 from txrocketmq.service.options import RoleOptions
@@ -12,10 +13,11 @@ from txrocketmq.service.startup import stop_on_signals
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise ValueError("a port is a number from 0 to 65535")
-    return port
+    # Like the check of the configuration, which takes no sign, blank or underscore either.
+    if text.isascii() and text.isdigit() and int(text) <= 65535:
+        return int(text)
+    # A ValueError would be told as a failed "type enforcement" of no option in particular.
+    raise usage.UsageError(f"--namesrv-port={text}: a whole number from 0 to 65535 is needed")
 
 
 _port.coerceDoc = "A port number; 0 lets the system choose."  # type: ignore[attr-defined]

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 from twisted.python import usage
 
+import twisted
+import txrocketmq
 from txrocketmq.config.load import Role, Settings, load_settings, split_override
 from txrocketmq.errors import RocketMQError
 from txrocketmq.service.startup import refuse, refusing
@@ -43,6 +45,19 @@ class RoleOptions(usage.Options):
         """Set one configuration key: key=value. May be repeated; stronger than the file and the environment."""
         with refusing(self.command):
             self.overrides.append(split_override(setting))
+
+    opt_h = usage.Options.opt_help
+
+    def opt_version(self) -> None:
+        """Say the versions of txrocketmq and Twisted, and end."""
+        sys.stdout.write(f"txrocketmq {txrocketmq.__version__}, Twisted {twisted.__version__}\n")
+        sys.stdout.flush()
+        raise SystemExit(0)
+
+    def parseArgs(self, *words: str) -> None:
+        """Refuse words that belong to no option."""
+        if words:
+            raise usage.UsageError(f"{words[0]!r} is no option, nor the value of one")
 
     def parseOptions(self, options: Any = None) -> None:
         """Parse; a mistake ends the process with one line instead of the whole help text."""

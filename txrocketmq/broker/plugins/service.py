@@ -40,7 +40,11 @@ def chosen_plugins(names: str, there: Iterable[Any] | None = None) -> list[Any]:
     known = {p.name: p for p in (getPlugins(IBrokerPlugin) if there is None else there)}
     missing = [name for name in wanted if name not in known]
     if missing:
-        raise ConfigError(f"brokerPlugins: no plug-in {missing[0]!r}; there are {sorted(known)}")
+        there_are = f"there are {', '.join(sorted(known))}" if known else "none was found"
+        raise ConfigError(
+            f"brokerPlugins: no plug-in {missing[0]!r}; {there_are}"
+            " (they are modules in directories twisted/plugins of PYTHONPATH)"
+        )
     return [known[name] for name in wanted]
 
 
