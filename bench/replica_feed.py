@@ -17,11 +17,11 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from bench.store_put import open_store
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
+from bench.store_put import open_store
 from txrocketmq.codec.haframes import TRANSFER_HEADER
 from txrocketmq.codec.record import encode_batch_records
 from txrocketmq.config.schema import MessageStoreConfig
@@ -93,13 +93,15 @@ def feed(
             held = wanted
 
         def over(reason: str) -> None:
-            raise SystemExit(reason)
+            # No stop would come to an end: the store's threads wait.
+            print(reason, flush=True)
+            os._exit(1)
 
         link = SlaveLink(
             "memory",
             store,
             MessageStoreConfig(),
-            reactor,  # type: ignore[arg-type]
+            reactor,
             lambda _: None,
             over,
             hold,
@@ -108,7 +110,7 @@ def feed(
         spent, began = 0.0, time.monotonic()
         for data in pieces_of(stream, piece):
             while held:
-                yield deferLater(reactor, 0.001, lambda: None)  # type: ignore[arg-type]
+                yield deferLater(reactor, 0.001, lambda: None)
             if profile is not None:
                 profile.enable()
             start = time.thread_time()
@@ -116,9 +118,9 @@ def feed(
             spent += time.thread_time() - start
             if profile is not None:
                 profile.disable()
-            yield deferLater(reactor, 0, lambda: None)  # type: ignore[arg-type]
+            yield deferLater(reactor, 0, lambda: None)
         while store.max_physical_offset() < log_bytes:
-            yield deferLater(reactor, 0.001, lambda: None)  # type: ignore[arg-type]
+            yield deferLater(reactor, 0.001, lambda: None)
         wall = time.monotonic() - began
         assert store.reput.offset == log_bytes
         yield store.stop()

@@ -56,7 +56,10 @@ def open_store(
     yield store.load()
     store.start()
     held: dict[tuple[str, int], object] = {("other", 0): None}
-    store.add_arrival_listener(lambda topic, queue_id, *_: held.get((topic, queue_id)))
+    store.add_arrival_listener(
+        lambda topic, queue_id, *_: held.get((topic, queue_id)),
+        lambda topic, queue_id: (topic, queue_id) in held,
+    )
     return store, pools
 
 

@@ -261,7 +261,7 @@ class IMessageAppender(Interface):
     def put_batch(record: MessageRecord) -> PutMessageResult | Deferred[PutMessageResult]:
         """Append a client batch (``record.body`` is the batch body) as consecutive messages of one queue; result as above."""
 
-    def append_raw(offset: int, data: bytes) -> bool:
+    def append_raw(offset: int, data: bytes | memoryview) -> bool:
         """Append replicated log bytes at exactly this physical offset (slave side); their messages can be read when this returns.
         An empty log may begin at any file's start. False when the store cannot take them just now: the same is to be offered
         again a little later. StoreError when they can never be appended: a gap, a file's end within them, another log's bytes, a
@@ -513,8 +513,15 @@ class IStoreLifecycle(Interface):
     def stop() -> Deferred[None]:
         """Flush everything, write the checkpoint, remove the abort file, release the lock. A Deferred."""
 
-    def add_arrival_listener(listener: Callable[[str, int, int, int, int], object]) -> None:
-        """Call ``listener(topic, queue_id, next_offset, tags_code, store_timestamp_ms)`` for each message once it can be read."""
+    def add_arrival_listener(
+        listener: Callable[[str, int, int, int, int], object],
+        awaits: Callable[[str, int], bool] | None = None,
+    ) -> None:
+        """Call ``listener(topic, queue_id, next_offset, tags_code, store_timestamp_ms)`` for each message once it can be read. Of
+        messages that a replica gets together the time is that of the newest one.
+
+        :param awaits: of topic and queue id: False where the listener would do nothing just now, so that it need not be called.
+        """
 
     def add_whole_listener(listener: Callable[[str, int], object]) -> None:
         """Call ``listener(topic, queue_id)`` for each queue that was incomplete (`IQueueOffsets.incomplete`) once it no longer is: of

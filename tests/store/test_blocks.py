@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import starmap
 from zlib import crc32
 
 import pytest
@@ -12,18 +13,28 @@ from hypothesis import strategies as st
 
 from txrocketmq import native
 from txrocketmq.codec.record import blank_record, encode_record, scan_head
-from txrocketmq.codec.storefiles import CQ_UNIT
-from txrocketmq.errors import RecordError
+from txrocketmq.codec.storefiles import CQ_UNIT, INDEX_HEADER_BYTES
+from txrocketmq.errors import ProtocolError, RecordError
+from txrocketmq.ha import slave
 from txrocketmq.model import properties as props
 from txrocketmq.model.javahash import index_hash, tags_code
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import parse_properties
-from txrocketmq.store.blocks import INDEX_ITEM, MAX_RUNS, Block, Run, scan_block, scan_block_pure
+from txrocketmq.store import indexfile
+from txrocketmq.store.blocks import MAX_RUNS, Block, Run, scan_block, scan_block_pure
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC
-from txrocketmq.store.indexfile import tag_index_hash
+from txrocketmq.store.indexfile import (
+    INDEX_ITEM,
+    IndexFile,
+    put_items,
+    put_items_pure,
+    tag_index_hash,
+)
 
 NOW_MS = 1_700_000_000_000
 BASE = 1_000_000
+
+Scan = Callable[..., Block]
 
 SCANS = [pytest.param(scan_block_pure, id="pure"), pytest.param(scan_block, id="as installed")]
 
@@ -115,7 +126,7 @@ def test_the_compiled_twin_is_in_use_where_it_is_built() -> None:
 
 
 @pytest.mark.parametrize("scan", SCANS)
-def test_plain_records_give_units_and_entries(scan: type[Block]) -> None:
+def test_plain_records_give_units_and_entries(scan: Scan) -> None:
     log = log_of(
         [
             {"index": 7},
@@ -161,15 +172,13 @@ def test_plain_records_give_units_and_entries(scan: type[Block]) -> None:
         ),
     ],
 )
-def test_a_record_that_is_not_plain_ends_the_block(
-    scan: type[Block], odd: dict[str, object]
-) -> None:
+def test_a_record_that_is_not_plain_ends_the_block(scan: Scan, odd: dict[str, object]) -> None:
     log = log_of([{"index": 7}, {"index": 8}, odd, {"index": 11}])
     assert scan(log, 0, len(log), BASE, crc32) == expected(log, 2)
 
 
 @pytest.mark.parametrize("scan", SCANS)
-def test_a_body_is_compared_with_its_checksum_when_asked(scan: type[Block]) -> None:
+def test_a_body_is_compared_with_its_checksum_when_asked(scan: Scan) -> None:
     log = bytearray(log_of([{"index": 7}, {"index": 8}]))
     log[log.rindex(b"hello")] ^= 1
     assert scan(log, 0, len(log), BASE).records == 2
@@ -177,7 +186,7 @@ def test_a_body_is_compared_with_its_checksum_when_asked(scan: type[Block]) -> N
 
 
 @pytest.mark.parametrize("scan", SCANS)
-def test_the_block_ends_at_the_limit_at_blanks_and_at_other_offsets(scan: type[Block]) -> None:
+def test_the_block_ends_at_the_limit_at_blanks_and_at_other_offsets(scan: Scan) -> None:
     log = log_of([{"index": 7}, {"index": 8}])
     half = len(log) // 2
     assert scan(log, 0, len(log) - 1, BASE).records == 1
@@ -189,19 +198,19 @@ def test_the_block_ends_at_the_limit_at_blanks_and_at_other_offsets(scan: type[B
 
 
 @pytest.mark.parametrize("scan", SCANS)
-def test_a_block_has_so_many_queues_and_no_more(scan: type[Block]) -> None:
+def test_a_block_has_so_many_queues_and_no_more(scan: Scan) -> None:
     log = log_of([{"index": 7, "queue_id": number} for number in range(MAX_RUNS + 1)])
     assert scan(log, 0, len(log), BASE) == expected(log, MAX_RUNS)
 
 
 @pytest.mark.parametrize("scan", SCANS)
-def test_a_fault_of_the_checksum_function_is_not_hidden(scan: type[Block]) -> None:
+def test_a_fault_of_the_checksum_function_is_not_hidden(scan: Scan) -> None:
     def broken(_: memoryview) -> int:
         raise ZeroDivisionError
 
     log = log_of([{"index": 7}])
     with pytest.raises(ZeroDivisionError):
-        scan(log, 0, len(log), BASE, broken)  # type: ignore[arg-type]
+        scan(log, 0, len(log), BASE, broken)
 
 
 plain = st.fixed_dictionaries(
@@ -262,3 +271,114 @@ def test_random_bytes_are_no_records() -> None:
         assert scan_block(data, 0, len(data), 0) == (0, 0, [], b"", 0, 0)
         with pytest.raises(RecordError):
             scan_head(data)
+
+
+# ---------------------------------------------------------------------- index entries of many messages
+
+SLOTS, ENTRIES = 7, 20
+
+
+def an_index(count: int, stale: bytes = b"") -> tuple[IndexFile, bytearray]:
+    """A file with room for entries that are told by their hash, of which some are there already."""
+    file = IndexFile("index", SLOTS, ENTRIES)
+    data = bytearray(file.size)
+    data[INDEX_HEADER_BYTES : INDEX_HEADER_BYTES + len(stale)] = stale
+    file.attach(MemoryMapping(data))  # type: ignore[arg-type]
+    for number in range(count):
+        assert file.put(number, BASE + number, NOW_MS + number)
+    return file, data
+
+
+class MemoryMapping:
+    """As much of `IMapping` as an index file asks for."""
+
+    def __init__(self, data: bytearray) -> None:
+        self.buffer = memoryview(data)
+        self.size = len(data)
+
+    def allocated_to(self) -> int:
+        return self.size
+
+
+def state(file: IndexFile) -> tuple[int, ...]:
+    return (
+        *(file.count, file.slots_used, file.begin_offset, file.end_offset),
+        *(file.begin_timestamp_ms, file.end_timestamp_ms),
+    )
+
+
+items_of = st.lists(
+    st.tuples(
+        st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), st.integers(-(2**63), 2**63 - 1)
+    ),
+    min_size=1,
+    max_size=ENTRIES + 2,
+)
+
+
+@given(items=items_of, count=st.integers(0, 5), stale=st.binary(max_size=4 * SLOTS))
+def test_many_index_entries_are_what_single_ones_are(
+    items: list[tuple[int, int, int]], count: int, stale: bytes
+) -> None:
+    one, one_data = an_index(count, stale)
+    put_one_by_one = [item for item in items if one.put(*item)]
+    packed = b"".join(starmap(INDEX_ITEM.pack, items))
+    for put in (put_items, put_items_pure):
+        many, many_data = an_index(count, stale)
+        done = 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(indexfile, "put_items", put)
+            while done < len(items) and (taken := many.put_items(packed, done)):
+                done += taken
+        assert done == len(put_one_by_one)
+        assert many_data == one_data
+        assert state(many) == state(one)
+
+
+@pytest.mark.parametrize(
+    "given_numbers",
+    [
+        pytest.param((0, 1, ENTRIES + 1, SLOTS, 0), id="a limit beyond the file"),
+        pytest.param((0, 0, ENTRIES, SLOTS, 0), id="entry 0"),
+        pytest.param((-1, 1, ENTRIES, SLOTS, 0), id="before the first item"),
+        pytest.param((9, 1, ENTRIES, SLOTS, 0), id="behind the last item"),
+        pytest.param((0, 1, ENTRIES, 0, 0), id="no slots"),
+        pytest.param((0, 1, ENTRIES, 2**40, 0), id="too many slots"),
+        pytest.param((0, 2**40, 2**40, SLOTS, 0), id="a number too large"),
+        pytest.param((0, 1, ENTRIES, SLOTS, 2**64), id="a time too large"),
+    ],
+)
+def test_the_compiled_twin_leaves_impossible_places_to_the_pure_one(
+    given_numbers: tuple[int, ...],
+) -> None:
+    if native.functions is None:
+        return
+    _, data = an_index(0)
+    before = bytes(data)
+    items = INDEX_ITEM.pack(1, 2, 3) * 3
+    assert native.functions.put_index(data, items, *given_numbers) is None
+    assert native.functions.put_index(before, items, 0, 1, ENTRIES, SLOTS, 0) is None
+    assert native.functions.put_index(data, "text", 0, 1, ENTRIES, SLOTS, 0) is None
+    assert data == before
+
+
+# ---------------------------------------------------------------------- where whole records end
+
+
+@given(
+    sizes=st.lists(st.integers(-3, 40), max_size=6), rest=st.binary(max_size=5), view=st.booleans()
+)
+def test_whole_records_end_where_single_ones_do(sizes: list[int], rest: bytes, view: bool) -> None:
+    data = b"".join(
+        size.to_bytes(4, "big", signed=True) + bytes(max(size - 4, 0)) for size in sizes
+    )
+    data += rest
+    found: list[int | str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for compiled in {slave._compiled, None}:
+            patch.setattr(slave, "_compiled", compiled)
+            try:
+                found.append(slave.whole_records(memoryview(data) if view else data))
+            except ProtocolError as error:
+                found.append(str(error))
+    assert len(set(map(str, found))) == 1

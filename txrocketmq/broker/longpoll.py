@@ -138,7 +138,9 @@ class HeldPulls:
 
     def listen_to(self, store: IMessageStore) -> None:
         """Be told of what can be read."""
-        store.add_arrival_listener(self.message_arrived)
+        store.add_arrival_listener(
+            self.message_arrived, lambda topic, queue_id: (topic, queue_id) in self._by_queue
+        )
         store.add_whole_listener(self.queue_whole)
 
     def message_arrived(

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from txrocketmq.codec.epochfile import EpochEntry
-from txrocketmq.codec.haframes import MAX_BODY_BYTES
+from txrocketmq.codec.haframes import MAX_BODY_BYTES, Incoming
 from txrocketmq.errors import ProtocolError
 
 HANDSHAKE, TRANSFER = 1, 2
@@ -60,7 +60,7 @@ class Piece(NamedTuple):
     epoch: int
     epoch_start: int
     confirm_offset: int
-    data: bytes
+    data: bytes | memoryview
 
 
 def encode_slave_handshake(found: SlaveHandshake) -> bytes:
@@ -128,36 +128,31 @@ class MasterFrames:
     """What a master says, out of pieces of any size. A frame stays at the front until `drop` says that it was dealt with."""
 
     def __init__(self) -> None:
-        self._pending = bytearray()
-        self._position = self._size = 0
-
-    def feed(self, data: bytes) -> None:
-        """Take what came in."""
-        if self._position:
-            del self._pending[: self._position]
-            self._position = 0
-        self._pending += data
+        self._incoming = Incoming()
+        self.feed = self._incoming.feed
+        self._size = 0
 
     def peek(self) -> MasterHandshake | Piece | None:
         """The first frame, None while it is not whole.
 
         :raises ProtocolError: no such frame can be.
         """
-        pending, position = self._pending, self._position
-        waiting = len(pending) - position
-        if waiting < _MASTER_HANDSHAKE.size:
+        incoming = self._incoming
+        if not incoming.has(_MASTER_HANDSHAKE.size):
             return None
-        state, size, offset, epoch = _MASTER_HANDSHAKE.unpack_from(pending, position)
+        state, size, offset, epoch = _MASTER_HANDSHAKE.unpack_from(incoming.data, incoming.position)
         if state not in (HANDSHAKE, TRANSFER) or not 0 <= size <= MAX_BODY_BYTES:
             raise ProtocolError(f"a master in state {state} with {size} bytes")
         layout = _MASTER_HANDSHAKE if state == HANDSHAKE else _MASTER_TRANSFER
-        if waiting < layout.size + size:
+        if not incoming.has(layout.size + size):
             return None
-        start = position + layout.size
-        body = bytes(pending[start : start + size])
+        start = incoming.position + layout.size
+        body = memoryview(incoming.data)[start : start + size]
         self._size = layout.size + size
         if state == TRANSFER:
-            _, _, _, _, epoch_start, confirmed = layout.unpack_from(pending, position)
+            _, _, _, _, epoch_start, confirmed = layout.unpack_from(
+                incoming.data, incoming.position
+            )
             return Piece(offset, epoch, epoch_start, confirmed, body)
         if size % _ENTRY.size:
             raise ProtocolError(f"{size} bytes are no epochs")
@@ -167,5 +162,5 @@ class MasterFrames:
 
     def drop(self) -> None:
         """The frame that `peek` gave was dealt with."""
-        self._position += self._size
+        self._incoming.position += self._size
         self._size = 0

@@ -40,48 +40,82 @@ class ReportReader:
         return offset
 
 
-class TransferReader:
-    """Pieces of log out of pieces of any size. A frame stays at the front until `drop` says that it was dealt with."""
+class Incoming:
+    """Bytes of a connection of which frames are made, with as few copies as there can be.
+
+    :ivar data: what is together already; only that much is joined as the first frame needs.
+    :ivar position: where the first frame begins in it.
+    """
 
     def __init__(self) -> None:
-        self._pending = bytearray()
-        self._position = 0
+        self.data = b""
+        self.position = 0
+        self._more: list[bytes] = []
+        self._more_bytes = 0
 
     def feed(self, data: bytes) -> None:
         """Take what came in."""
-        if self._position:
-            del self._pending[: self._position]
-            self._position = 0
-        self._pending += data
+        if self.position == len(self.data) and not self._more:
+            self.data, self.position = data, 0
+        else:
+            self._more.append(data)
+            self._more_bytes += len(data)
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes that no frame was made of yet."""
-        return len(self._pending) - self._position
+        return len(self.data) - self.position + self._more_bytes
+
+    def has(self, size: int) -> bool:
+        """Whether so many bytes have come; then they are together in `data`."""
+        if len(self.data) - self.position >= size:
+            return True
+        if self.waiting_bytes < size:
+            return False
+        self.data = b"".join((memoryview(self.data)[self.position :], *self._more))
+        self.position = self._more_bytes = 0
+        self._more.clear()
+        return True
+
+
+class TransferReader:
+    """Pieces of log out of pieces of any size. A frame stays at the front until `drop` says that it was dealt with."""
+
+    def __init__(self) -> None:
+        self._incoming = Incoming()
+        self.feed = self._incoming.feed
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that no frame was made of yet."""
+        return self._incoming.waiting_bytes
 
     def next_offset(self) -> int | None:
         """The physical offset that the first frame is for, once its header is whole."""
-        if self.waiting_bytes < TRANSFER_HEADER_BYTES:
+        incoming = self._incoming
+        if not incoming.has(TRANSFER_HEADER_BYTES):
             return None
-        offset: int = TRANSFER_HEADER.unpack_from(self._pending, self._position)[0]
+        offset: int = TRANSFER_HEADER.unpack_from(incoming.data, incoming.position)[0]
         return offset
 
-    def peek(self) -> tuple[int, bytes] | None:
+    def peek(self) -> tuple[int, memoryview] | None:
         """The first frame: its physical offset, and its bytes of log; None while it is not whole.
 
         :raises ProtocolError: no such frame can be.
         """
-        if self.waiting_bytes < TRANSFER_HEADER_BYTES:
+        incoming = self._incoming
+        if not incoming.has(TRANSFER_HEADER_BYTES):
             return None
-        offset, size = TRANSFER_HEADER.unpack_from(self._pending, self._position)
+        offset, size = TRANSFER_HEADER.unpack_from(incoming.data, incoming.position)
         if offset < 0 or not 0 <= size <= MAX_BODY_BYTES:
             raise ProtocolError(f"a piece of {size} bytes for offset {offset}")
-        start = self._position + TRANSFER_HEADER_BYTES
-        if len(self._pending) < start + size:
+        if not incoming.has(TRANSFER_HEADER_BYTES + size):
             return None
-        return offset, bytes(self._pending[start : start + size])
+        start = incoming.position + TRANSFER_HEADER_BYTES
+        return offset, memoryview(incoming.data)[start : start + size]
 
     def drop(self) -> None:
         """The first frame was dealt with."""
-        size = TRANSFER_HEADER.unpack_from(self._pending, self._position)[1]
-        self._position += TRANSFER_HEADER_BYTES + size
+        incoming = self._incoming
+        size = TRANSFER_HEADER.unpack_from(incoming.data, incoming.position)[1]
+        incoming.position += TRANSFER_HEADER_BYTES + size

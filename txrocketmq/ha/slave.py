@@ -18,6 +18,7 @@ from typing import Any
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from txrocketmq import native
 from txrocketmq.codec.haframes import REPORT, TransferReader
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import ProtocolError, StoreError
@@ -67,9 +68,12 @@ class SlaveLink:
         self._close = close
         self._hold = hold
         self._frames: Any = self._make_frames()
-        #: What came behind the log's end, and the offset of its first byte; None before the first piece.
-        self._held = bytearray()
+        #: What came behind the log's end, how much that is, and the offset of its first byte; None before the first piece.
+        self._held: list[bytes | memoryview] = []
+        self._held_bytes = 0
         self._held_offset: int | None = None
+        #: So much has to be held before there is a whole record.
+        self._needed_bytes = 0
         self._reported = -1
         self._retry: IDelayedCall | None = None
         self.is_fed = False
@@ -94,9 +98,7 @@ class SlaveLink:
     def _take_frames(self) -> None:
         self._retry = None
         try:
-            while self._append_whole() and (frame := self._frames.peek()) is not None:
-                self._take(*frame)
-                self._frames.drop()
+            self._take_all()
         except (ProtocolError, StoreError) as error:
             self._give_up(str(error))
             return
@@ -104,14 +106,25 @@ class SlaveLink:
         if end > self._reported:
             self._report(end)
 
-    def _take(self, offset: int, data: bytes) -> None:
+    def _take_all(self) -> None:
+        """Take the frames that are whole, then append what they hold in one go."""
+        frames, file_bytes = self._frames, self._config.mapped_file_size_commit_log
+        while (frame := frames.peek()) is not None:
+            # What is appended at once lies in one file, and no frame reaches over a file's end.
+            if frame[0] % file_bytes == 0 and not self._append_whole():
+                return
+            self._take(*frame)
+            frames.drop()
+        self._append_whole()
+
+    def _take(self, offset: int, data: bytes | memoryview) -> None:
         """Put one piece behind what is there."""
         if self._held_offset is None:
             end = self._store.max_physical_offset()
             # An empty log begins wherever the master wants.
             expected = end or offset
         else:
-            expected = self._held_offset + len(self._held)
+            expected = self._held_offset + self._held_bytes
         if offset != expected:
             raise StoreError(
                 f"the master sent the log from {offset} on, the slave's goes to {expected}: the two do not fit"
@@ -120,19 +133,27 @@ class SlaveLink:
         if data:
             if self._held_offset is None:
                 self._held_offset = offset
-            self._held += data
+            self._held.append(data)
+            self._held_bytes += len(data)
 
     def _append_whole(self) -> bool:
         """Append the records that are whole; False when the store cannot take them just now."""
-        size = whole_records(self._held)
-        if not size or self._held_offset is None:
+        if self._held_bytes < max(self._needed_bytes, 1) or self._held_offset is None:
             return True
-        if not self._store.append_raw(self._held_offset, bytes(self._held[:size])):
-            self._hold(True)
-            self._retry = self._clock.callLater(RETRY_S, self._try_again)
-            return False
-        del self._held[:size]
-        self._held_offset += size
+        data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+        self._held = [data]
+        size = whole_records(data)
+        if size:
+            if not self._store.append_raw(self._held_offset, memoryview(data)[:size]):
+                self._hold(True)
+                self._retry = self._clock.callLater(RETRY_S, self._try_again)
+                return False
+            # A copy of the rest: the pieces are given back.
+            data = bytes(memoryview(data)[size:])
+            self._held = [data] if data else []
+            self._held_bytes -= size
+            self._held_offset += size
+        self._needed_bytes = _record_size(data, 0) if len(data) >= _SIZE.size else _SIZE.size
         return True
 
     def _try_again(self) -> None:
@@ -175,18 +196,34 @@ class SlaveLink:
             self._retry = None
 
 
-def whole_records(data: bytearray) -> int:
+def whole_records(data: bytes | memoryview) -> int:
     """How many of these bytes, which begin with a record, are whole records (or the blank that ends a file).
 
-    :raises ProtocolError: there is no such record.
+    :raises ProtocolError: they begin with no such record; one further behind ends what is whole.
     """
-    end = position = 0
-    while end <= len(data):
-        position = end
-        if len(data) - position < _SIZE.size:
+    if _compiled is not None:
+        found: int | None = _compiled(data, MAX_RECORD_BYTES)
+        if found is not None:
+            return found
+    position = 0
+    while len(data) - position >= _SIZE.size:
+        try:
+            size = _record_size(data, position)
+        except ProtocolError:
+            if not position:
+                raise
             break
-        size = _SIZE.unpack_from(data, position)[0]
-        if not 0 < size <= MAX_RECORD_BYTES:
-            raise ProtocolError(f"a record of {size} bytes")
-        end = position + size
+        if size > len(data) - position:
+            break
+        position += size
     return position
+
+
+def _record_size(data: bytes | memoryview, position: int) -> int:
+    size: int = _SIZE.unpack_from(data, position)[0]
+    if not 0 < size <= MAX_RECORD_BYTES:
+        raise ProtocolError(f"a record of {size} bytes")
+    return size
+
+
+_compiled = None if native.functions is None else getattr(native.functions, "whole_records", None)

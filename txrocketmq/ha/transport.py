@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from txrocketmq.ha.service import HaService
 
 
+READ_BYTES = 256 * 1024
+"""The most that is taken from a master at once: what belongs to a turn is paid for less often."""
+
 MakeSlaveLink = Callable[..., SlaveLink]
 """Makes the machine of a slave's link, of what `SlaveLink` takes."""
 
@@ -105,6 +108,7 @@ class SlaveProtocol(Protocol):
         """The master accepted; say where to begin."""
         transport = cast(Any, self.transport)
         getattr(transport, "setTcpNoDelay", lambda value: None)(True)
+        transport.bufferSize = READ_BYTES
         self.link = self._factory.make_link(transport.write, self.close, self._hold)
         self.link.connected()
 

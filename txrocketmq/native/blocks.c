@@ -442,7 +442,7 @@ static PyObject *put_index(PyObject *Py_UNUSED(module), PyObject *const *args, P
     return result;
 }
 
-/* whole_records(buffer, largest) -> bytes of whole records at its beginning, or None where there is no such record */
+/* whole_records(buffer, largest) -> bytes of whole records at its beginning, or None where it begins with no record */
 static PyObject *whole_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (count != 2)
@@ -455,19 +455,15 @@ static PyObject *whole_records(PyObject *Py_UNUSED(module), PyObject *const *arg
     }
     const unsigned char *data = buffer.buf;
     Py_ssize_t position = 0;
-    int is_good = 1;
+    int32_t size = 1;
     while (buffer.len - position >= 4) {
-        int32_t size = (int32_t)get_32(data + position);
-        if (size <= 0 || size > largest) {
-            is_good = 0;
-            break;
-        }
-        if (size > buffer.len - position)
+        size = (int32_t)get_32(data + position);
+        if (size <= 0 || size > largest || size > buffer.len - position)
             break;
         position += size;
     }
     PyBuffer_Release(&buffer);
-    if (!is_good)
+    if (position == 0 && (size <= 0 || size > largest))
         Py_RETURN_NONE;
     return PyLong_FromSsize_t(position);
 }

@@ -31,12 +31,9 @@ from txrocketmq.model import properties as props
 from txrocketmq.model.flags import BORN_HOST_V6_FLAG, INNER_BATCH_FLAG, STORE_HOST_V6_FLAG
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC
-from txrocketmq.store.indexfile import KeyHasher, tag_index_hash
+from txrocketmq.store.indexfile import INDEX_ITEM, KeyHasher, tag_index_hash
 
 Crc32 = Callable[[memoryview], int]
-
-INDEX_ITEM = Struct("<iqq")
-"""One of `Block.entries`: key hash, physical offset, store time in ms."""
 
 MAX_RUNS = 256
 """Queues of one block; another one ends it."""

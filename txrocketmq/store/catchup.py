@@ -17,6 +17,7 @@ and the walk goes on behind its last message.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -31,7 +32,14 @@ from txrocketmq.store.index import IndexService
 from txrocketmq.store.nextoffsets import NextOffsets
 from txrocketmq.store.queuetable import QUEUES_AT_ONCE, AnyQueue, QueueTable, give_way
 from txrocketmq.store.reput import Reput
-from txrocketmq.store.scanning import SERVING_PIECE_BYTES, START_PIECE_BYTES, Progress, SlicedScan
+from txrocketmq.store.scanning import (
+    BLOCKS_PIECE_BYTES,
+    SERVING_PIECE_BYTES,
+    START_PIECE_BYTES,
+    Progress,
+    SlicedScan,
+    TakeBlock,
+)
 
 QueueKey = tuple[str, int]
 
@@ -106,12 +114,14 @@ class CatchUp:
     def _now_ms(self) -> int:
         return int(self._clock.seconds() * 1000)
 
-    async def _piece(self, scan: SlicedScan, size: int) -> list[tuple[int, RecordHead]]:
+    async def _piece(
+        self, scan: SlicedScan, size: int, take: TakeBlock | None = None
+    ) -> list[tuple[int, RecordHead]]:
         """The next piece of a scan; where it cannot be read, it is tried again: nobody else would. Empty when stopping."""
         has_failed = False
         while not self._stopping:
             try:
-                return await scan.piece(size)
+                return await scan.piece(size, take)
             except (OSError, StoreError) as error:
                 if not has_failed:
                     self.log.error(
@@ -183,7 +193,7 @@ class IndexCatchUp(CatchUp):
             end=self._reput.offset,
         )
         self.progress = Progress("the index is made whole", begin, self._reput.offset, self._now_ms)
-        if await self._walk(SERVING_PIECE_BYTES):
+        if await self._walk(BLOCKS_PIECE_BYTES):
             self.log.info(
                 "the index is whole again after {seconds} s",
                 seconds=round(self.progress.elapsed_ms / 1000, 1),
@@ -197,8 +207,8 @@ class IndexCatchUp(CatchUp):
             scan.limit = reput.offset
             # Before anybody is served a log that cannot be read is the start's end.
             is_first = self.progress is None
-            piece = scan.piece(piece_bytes) if is_first else self._piece(scan, piece_bytes)
-            for offset, head in await piece:
+            pieces = scan.piece if is_first else partial(self._piece, scan)
+            for offset, head in await pieces(piece_bytes, reput.index_block):
                 reput.index_head(offset, head)
             if scan.ended and scan.offset < reput.offset:
                 scan = self._go_on_behind(scan)

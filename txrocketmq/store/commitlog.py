@@ -18,6 +18,7 @@ from typing import Protocol
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from txrocketmq.codec.crc import crc32 as fast_crc32
 from txrocketmq.codec.record import (
     BLANK_RECORD_BYTES,
     MAGIC_V1,
@@ -46,6 +47,7 @@ from txrocketmq.codec.seal import (
 from txrocketmq.errors import RecordError, StoreError
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import MAX_PROPERTIES_BYTES
+from txrocketmq.store.blocks import Block, scan_block
 from txrocketmq.store.damage import record_fault
 from txrocketmq.store.mapped import FULL_DISK, MappedFile, MappedFileQueue
 from txrocketmq.store.results import PutMessageResult, PutMessageStatus
@@ -254,7 +256,7 @@ class CommitLog:
         self.queue.advance(tail, left)
         return True
 
-    def append_raw(self, offset: int, data: bytes) -> bool:
+    def append_raw(self, offset: int, data: bytes | memoryview) -> bool:
         """Append replicated bytes of one file at exactly the log's end; False when they do not go there now."""
         queue = self.queue
         if self.read_only is not None or offset != queue.max_offset:
@@ -373,7 +375,7 @@ class LogScan:
         self._check_crc = bool(check_crc & CHECK_BODY)
         self._check_seal = bool(check_crc & CHECK_SEAL)
         self._require_seal = bool(check_crc & REQUIRE_SEAL)
-        self._buffer = b""
+        self._buffer: bytes | memoryview = b""
         self._buffer_offset = offset
 
     def __iter__(self) -> Iterator[tuple[int, RecordHead]]:
@@ -384,6 +386,34 @@ class LogScan:
             found = self.look(self._fill())
             if found is not None:
                 return found
+
+    def give(self, data: bytes | memoryview) -> None:
+        """The bytes that lie at `offset` are at hand: they need not be read."""
+        self._buffer, self._buffer_offset = data, self.offset
+
+    def block(self, end: int | None = None) -> Block | None:
+        """The plain records from `offset` on, as far as they are at hand; None where the first one is not plain, or seals are
+        compared. `skip` passes over them.
+
+        :param end: none of them ends beyond this offset.
+        """
+        if self._check_seal:
+            return None
+        return self._block_at(self._fill(), end)
+
+    def _block_at(self, position: int, end: int | None) -> Block | None:
+        buffer = self._buffer
+        limit = len(buffer)
+        if end is not None:
+            limit = min(limit, position + end - self.offset)
+        found = scan_block(
+            buffer, position, limit, self.offset, fast_crc32 if self._check_crc else None
+        )
+        return found if found.records else None
+
+    def skip(self, block: Block) -> None:
+        """Go on behind a block."""
+        self.offset = self._buffer_offset + block.end
 
     def look(self, position: int) -> tuple[int, RecordHead] | None:
         """Take the record at a position of the buffer; None for a blank one.
@@ -417,7 +447,7 @@ class LogScan:
         position = offset - self._buffer_offset
         if not 0 <= position <= len(self._buffer) - head.total_size:
             raise StoreError(f"the scan is not at {offset} any more")
-        return self._buffer[position : position + head.total_size]
+        return bytes(self._buffer[position : position + head.total_size])
 
     def _fill(self) -> int:
         """Have the whole record at `offset` in the buffer, as far as it is in the file; its position there."""

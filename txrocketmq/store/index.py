@@ -238,6 +238,11 @@ class IndexService:
         """Entries that have no place yet, and cannot be found."""
         return len(self._waiting)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether room is being made for so many entries that wait for it that more should not come before."""
+        return self._working and not self._failed and len(self._waiting) > MAX_WAITING // 2
+
     def retry(self) -> None:
         """Try again to find a place for entries that wait for one, if it is time to."""
         if self._waiting and not self._blocking:
@@ -349,6 +354,34 @@ class IndexService:
             current.write_header()
             if current.count + 1024 > current.put_limit:
                 self._make_room()
+
+    def put_items(self, items: bytes, first_offset: int, last_offset: int) -> bool:
+        """As `put_keys` for many messages, whose entries are packed (`INDEX_ITEM`); False where some may be there already: nothing was
+        done then, `put_keys` knows about those.
+
+        :param first_offset: of the first message.
+        :param last_offset: of the last one, whether or not it has keys.
+        """
+        if first_offset <= self.end_offset:
+            return False
+        self.end_offset = last_offset
+        count, done = len(items) // INDEX_ITEM.size, 0
+        while done < count:
+            current = self._current
+            taken = 0
+            if current is not None and not self._waiting:
+                taken = current.put_items(items, done)
+            if not taken:
+                # This one sees to room; while there is none, all wait.
+                self._put(*INDEX_ITEM.unpack_from(items, done * INDEX_ITEM.size))
+                taken = 1
+            done += taken
+        current = self._current
+        if count and current is not None and current.mapping is not None:
+            current.write_header()
+            if current.count + 1024 > current.put_limit and not self._blocking:
+                self._make_room()
+        return True
 
     def _put_missing(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
         """As `_put`, unless the entry is in the file with which the start began."""

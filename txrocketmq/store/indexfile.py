@@ -12,7 +12,9 @@ import time
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
+from struct import Struct
 
+from txrocketmq import native
 from txrocketmq.codec.storefiles import (
     INDEX_ENTRY,
     INDEX_ENTRY_BYTES,
@@ -28,6 +30,9 @@ TAG_TYPE = "T"
 """The kind of key by which a query asks for a tag (official ``INDEX_TAG_TYPE``)."""
 
 _MAX_INT = 0x7FFFFFFF
+
+INDEX_ITEM = Struct("<iqq")
+"""An entry that has no place yet: key hash, physical offset, store time in ms."""
 
 
 def index_file_name(now_ms: int) -> str:
@@ -106,6 +111,53 @@ def _remember(known: dict[str, int], text: str, value: int) -> int:
         known.clear()
     known[text] = value
     return value
+
+
+def put_items(
+    buffer: memoryview, items: bytes, start: int, number: int, limit: int, slots: int, begin_ms: int
+) -> tuple[int, int]:
+    """Put packed items from the start-th on as entries from a number on, which is below the limit, up to the limit.
+
+    :param begin_ms: time of the file's first entry.
+    :returns: how many entries were put, and how many slots were empty before. The header is the caller's.
+    """
+    if _compiled is not None:
+        found: tuple[int, int] | None = _compiled(
+            buffer, items, start, number, limit, slots, begin_ms
+        )
+        if found is not None:
+            return found
+    return put_items_pure(buffer, items, start, number, limit, slots, begin_ms)
+
+
+def put_items_pure(
+    buffer: memoryview, items: bytes, start: int, number: int, limit: int, slots: int, begin_ms: int
+) -> tuple[int, int]:
+    """As `put_items`, in Python."""
+    read_slot, write_slot = INDEX_SLOT.unpack_from, INDEX_SLOT.pack_into
+    pack, first = INDEX_ENTRY.pack, number
+    parts, used = [], 0
+    stop = start + limit - number
+    for key_hash, offset, timestamp_ms in INDEX_ITEM.iter_unpack(
+        memoryview(items)[start * INDEX_ITEM.size : stop * INDEX_ITEM.size]
+    ):
+        slot_at = INDEX_HEADER_BYTES + key_hash % slots * INDEX_SLOT_BYTES
+        (older,) = read_slot(buffer, slot_at)
+        if older <= 0 or older > number:
+            older = 0
+            used += 1
+        seconds = (timestamp_ms - begin_ms) // 1000 if begin_ms > 0 else 0
+        if not 0 <= seconds <= _MAX_INT:
+            seconds = 0 if seconds < 0 else _MAX_INT
+        parts.append(pack(key_hash, offset, seconds, older))
+        write_slot(buffer, slot_at, number)
+        number += 1
+    at = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES + first * INDEX_ENTRY_BYTES
+    buffer[at : at + len(parts) * INDEX_ENTRY_BYTES] = b"".join(parts)
+    return len(parts), used
+
+
+_compiled = None if native.functions is None else getattr(native.functions, "put_index", None)
 
 
 class IndexFile:
@@ -276,6 +328,23 @@ class IndexFile:
         self.end_offset = entries[-1][1]
         self.end_timestamp_ms = store_timestamp_ms
         return True
+
+    def put_items(self, items: bytes, start: int) -> int:
+        """As `put` for packed items (`INDEX_ITEM`) from the start-th on, as many as there is room for; how many."""
+        count = self.count
+        if count <= 1:
+            return int(self.put(*INDEX_ITEM.unpack_from(items, start * INDEX_ITEM.size)))
+        if count >= self.put_limit:
+            return 0
+        taken, used = put_items(
+            self._buffer, items, start, count, self.put_limit, self.slots, self.begin_timestamp_ms
+        )
+        self.count = count + taken
+        self.slots_used += used
+        _, self.end_offset, self.end_timestamp_ms = INDEX_ITEM.unpack_from(
+            items, (start + taken - 1) * INDEX_ITEM.size
+        )
+        return taken
 
     def write_header(self) -> None:
         """Let the file say what it holds; due after all entries of a message were added."""

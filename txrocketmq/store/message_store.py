@@ -51,7 +51,7 @@ from txrocketmq.store.reader import StoreReader, waits
 from txrocketmq.store.recover import Recoverer, Recovery, RecoveryLimits
 from txrocketmq.store.replicalog import ReplicaLog
 from txrocketmq.store.replicating import ReplicationControl
-from txrocketmq.store.reput import ArrivalListener, BitMaps, Reput, WholeListener
+from txrocketmq.store.reput import ArrivalListener, Awaits, BitMaps, Reput, WholeListener
 from txrocketmq.store.results import (
     GetMessageResult,
     QueryMessageResult,
@@ -152,7 +152,7 @@ class MessageStore(ReplicationControl):
             config, disk, read_pool, self.commit_log, self.queue_table, self.index, memory_bytes
         )
         self.replica_log = ReplicaLog(
-            self.commit_log, self.queue_table, self.reput, disk, read_pool
+            self.commit_log, self.queue_table, self.reput, self.index, disk, read_pool
         )
         self.putter = MessagePutter(
             config, self.commit_log, self.queue_table, self.reput, self.flusher
@@ -390,9 +390,9 @@ class MessageStore(ReplicationControl):
         finally:
             self._release()
 
-    def add_arrival_listener(self, listener: ArrivalListener) -> None:
+    def add_arrival_listener(self, listener: ArrivalListener, awaits: Awaits = None) -> None:
         """See `IStoreLifecycle`."""
-        self.reput.listeners.append(listener)
+        self.reput.listen(listener, awaits)
 
     def add_whole_listener(self, listener: WholeListener) -> None:
         """See `IStoreLifecycle`."""
@@ -445,7 +445,7 @@ class MessageStore(ReplicationControl):
         if self.reput.waiting:
             self.reput.flushed(offset)
 
-    def append_raw(self, offset: int, data: bytes) -> bool:
+    def append_raw(self, offset: int, data: bytes | memoryview) -> bool:
         """See `IMessageAppender`."""
         if self.is_cutting:
             return False

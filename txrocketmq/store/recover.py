@@ -23,7 +23,8 @@ orderly stop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from heapq import nlargest
 from itertools import islice
 from typing import NoReturn
@@ -36,17 +37,15 @@ from txrocketmq.codec.record import RecordHead
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk
-from txrocketmq.model import properties as props
-from txrocketmq.model.flags import INNER_BATCH_FLAG
-from txrocketmq.model.properties import parse_properties
 from txrocketmq.store.checkpoint import RECOVERY_REWIND_MS, StoreCheckpoint
 from txrocketmq.store.commitlog import CommitLog, LogScan
 from txrocketmq.store.consumequeue import ConsumeQueue
 from txrocketmq.store.damage import find_record, looks_lost
 from txrocketmq.store.index import IndexService
+from txrocketmq.store.lacking import holds_block, lacking_queues
 from txrocketmq.store.nextoffsets import NextOffsets
 from txrocketmq.store.queuetable import AnyQueue, QueueTable
-from txrocketmq.store.reput import NOT_IN_QUEUE, Reput
+from txrocketmq.store.reput import Reput
 from txrocketmq.store.scanning import START_PIECE_BYTES, Progress, SlicedScan
 
 WRITE_EVERY_RECORDS = 200_000
@@ -391,12 +390,13 @@ class Recoverer:
         lacking: set[QueueKey] = set()
         while not scan.is_done:
             self.check_cancelled()
-            records = await scan.piece(START_PIECE_BYTES)
+            take = partial(holds_block, self._queues) if self._known is None else None
+            records = await scan.piece(START_PIECE_BYTES, take)
             if self._known is not None:
                 self._known.note(records)
                 self._known.low = begin
             for _, head in records if lost is None else ():
-                for short, place in self._lacking(head):
+                for short, place in lacking_queues(self._queues, self._reput.light, head):
                     if (short.topic, short.queue_id) not in lacking:
                         self._say_what_lacks(short, place, head.physical_offset)
                         lacking.add((short.topic, short.queue_id))
@@ -408,28 +408,6 @@ class Recoverer:
         if start - earliest <= self._limits.foreground_bytes:
             return earliest, lost
         return start, LostQueues(earliest, frozenset(lacking))
-
-    def _lacking(self, head: RecordHead) -> Iterator[tuple[AnyQueue, int]]:
-        """The queues that end before a message that the log holds, and its place there. One that is not there may have been
-        deleted."""
-        if head.sys_flag & NOT_IN_QUEUE:
-            return
-        is_batch = bool(head.sys_flag & INNER_BATCH_FLAG)
-        queue_offset = head.queue_offset
-        if is_batch:
-            first = parse_properties(head.properties).get(props.INNER_BASE)
-            found = props.count_of(first, props.MAX_LONG)
-            queue_offset = -1 if found is None else found
-        queue = self._queues.find(head.topic, head.queue_id)
-        if (
-            queue is not None
-            and queue.is_batch == is_batch
-            and _ends_before(queue, queue_offset, head)
-        ):
-            yield queue, queue_offset
-        for light, place in self._reput.light.there(head.topic, head.properties):
-            if _ends_before(light, place, head):
-                yield light, place
 
     def _say_what_lacks(self, queue: AnyQueue, index: int, physical_offset: int) -> None:
         self.log.warn(
@@ -508,10 +486,12 @@ class Recoverer:
         shown = self._reput.confirm_offset if lost is None else None
         # The last file may be empty from anywhere on.
         progress = Progress("recovery", start, self._commit_log.max_offset, self._now_ms)
-        records = written = 0
+        is_plain = self._known is None and lost is None and shown is None
+        written = 0
         while not scan.is_done:
             self.check_cancelled()
-            found = await scan.piece(START_PIECE_BYTES)
+            take = self._reput.dispatch_block if is_plain else None
+            found = await scan.piece(START_PIECE_BYTES, take)
             if self._known is not None:
                 self._known.note(found)
             for offset, head in found:
@@ -519,13 +499,12 @@ class Recoverer:
                     self._hidden = offset if self._hidden is None else self._hidden
                 elif lost is None or not lost.covers((head.topic, head.queue_id)):
                     dispatch(offset, head)
-                self._last_timestamp_ms = head.store_timestamp
-                records += 1
+            self._last_timestamp_ms = scan.last_ms
             progress.reached(scan.offset)
-            if records - written >= WRITE_EVERY_RECORDS:
-                written = records
+            if scan.records - written >= WRITE_EVERY_RECORDS:
+                written = scan.records
                 await self._queues.flush(sync=clean)
-        return scan, records
+        return scan, scan.records
 
     # ------------------------------------------------------------------ queues
 
@@ -594,7 +573,3 @@ class Recoverer:
         return Recovery(
             clean, start, end, records, doomed, scan.damage, queues_cut, lost, self._known
         )
-
-
-def _ends_before(queue: AnyQueue, index: int, head: RecordHead) -> bool:
-    return index >= queue.max_index and head.physical_offset >= queue.max_physical_offset

@@ -17,18 +17,15 @@ from twisted.logger import Logger
 from txrocketmq.codec.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, RecordHead
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk
-from txrocketmq.model.flags import INNER_BATCH_FLAG
 from txrocketmq.store.commitlog import CommitLog
 from txrocketmq.store.consumequeue import ConsumeQueue
+from txrocketmq.store.index import IndexService
 from txrocketmq.store.queuetable import QueueTable
-from txrocketmq.store.reput import NOT_IN_QUEUE, Dispatch, Reput
+from txrocketmq.store.reput import NOT_IN_QUEUE, Reput
 
 # A record's size and magic, and its physical offset.
 _START = Struct(">ii20xq")
 _SIZE = Struct(">i")
-
-#: What is more than one plain message in its queue: batches that are one record, and the two bits of transactions.
-_SPECIAL = INNER_BATCH_FLAG | 0xC
 
 
 class ReplicaLog:
@@ -44,6 +41,7 @@ class ReplicaLog:
         commit_log: CommitLog,
         queue_table: QueueTable,
         reput: Reput,
+        index: IndexService,
         disk: IDisk,
         read_pool: IBlockingPool,
     ) -> None:
@@ -51,12 +49,13 @@ class ReplicaLog:
         self._log = commit_log
         self._queues = queue_table
         self._reput = reput
+        self._index = index
         self._disk = disk
         self._pool = read_pool
         #: Where the record that is not whole yet will end, as far as its size is known.
         self._record_end = 0
 
-    def append(self, offset: int, data: bytes) -> bool:
+    def append(self, offset: int, data: bytes | memoryview) -> bool:
         """See `IMessageAppender.append_raw`."""
         queue = self._log.queue
         for fault in (self.damage, self._log.read_only):
@@ -79,10 +78,10 @@ class ReplicaLog:
             )
         if self._reput.offset == offset:
             _check_start(offset, data)
-        if not self._log.append_raw(offset, data):
+        if self._index.is_behind or not self._log.append_raw(offset, data):
             return False
         if queue.max_offset >= self._record_end:
-            self._dispatch()
+            self._dispatch(data if offset == self._reput.offset else None)
         return True
 
     def confirmed(self) -> None:
@@ -95,26 +94,35 @@ class ReplicaLog:
         for position, head in self._log.scan(self._reput.offset):
             self._reput.hold_head(position, head)
 
-    def _dispatch(self) -> None:
-        """Derive what belongs to the records that are whole by now, and that replicas agree on where somebody asks for that."""
+    def _dispatch(self, data: bytes | memoryview | None = None) -> None:
+        """Derive what belongs to the records that are whole by now, and that replicas agree on where somebody asks for that.
+
+        :param data: the log from where it is derived to its end, where that is at hand.
+        """
         reput = self._reput
         confirmed = reput.confirm_offset
         scan = self._log.scan(reput.offset)
-        run: list[Dispatch] = []
-        for position, head in scan:
+        if data is not None:
+            scan.give(data)
+        # Up to here one record at a time: a block did not do.
+        single_to = 0
+        while True:
+            begin = scan.offset
+            block = scan.block(confirmed) if begin >= single_to else None
+            if block is not None:
+                scan.skip(block)
+                if reput.dispatch_block(block, begin):
+                    self._log.last_store_timestamp_ms = block.store_timestamp_ms
+                    continue
+                single_to, scan.offset = scan.offset, begin
+            found = next(scan, None)
+            if found is None:
+                break
+            position, head = found
             if confirmed is not None and position + head.total_size > confirmed:
-                self._dispatch_run(run)
                 reput.offset = position
                 return
-            if head.queue_offset == 0 or head.sys_flag & _SPECIAL:
-                # These may make another queue of the one that there is.
-                self._dispatch_run(run)
-                self._begin_anew(head)
-            dispatch = reput.dispatch_of(position, head)
-            if run and not _follows(dispatch, run[-1]):
-                self._dispatch_run(run)
-            run.append(dispatch)
-        self._dispatch_run(run)
+            self._dispatch_one(position, head)
         reput.offset = self._record_end = scan.offset
         end = self._log.max_offset
         if scan.damage is None or end - scan.offset < _SIZE.size:
@@ -126,18 +134,13 @@ class ReplicaLog:
             self.log.critical("{damage}", damage=self.damage)
             raise StoreError(self.damage)
 
-    def _dispatch_run(self, run: list[Dispatch]) -> None:
-        """Derive what belongs to records that follow on one another in one queue, and forget them."""
-        if not run:
-            return
-        if len(run) > 1:
-            self._reput.dispatch_batch(run)
-        else:
-            self._reput.dispatch(*run[0])
-        queue = run[0][0]
+    def _dispatch_one(self, position: int, head: RecordHead) -> None:
+        self._begin_anew(head)
+        dispatch = self._reput.dispatch_of(position, head)
+        self._reput.dispatch(*dispatch)
+        queue = dispatch[0]
         queue.next_index = queue.max_index
-        self._log.last_store_timestamp_ms = run[0][5]
-        run.clear()
+        self._log.last_store_timestamp_ms = head.store_timestamp
 
     def _begin_anew(self, head: RecordHead) -> None:
         """A queue's first message: where there are others already, the master deleted the topic, and it began anew. Nothing of this is
@@ -191,19 +194,7 @@ class ReplicaLog:
         return self._pool.submit(self._disk.read_at, file.path, start, size)
 
 
-def _follows(dispatch: Dispatch, last: Dispatch) -> bool:
-    """Whether a record is the next one of the same queue and store time, and both are plain messages."""
-    return (
-        dispatch[0] is last[0]
-        and dispatch[1] == last[1] + 1
-        and dispatch[5] == last[5]
-        and dispatch[10] is None
-        and last[10] is None
-        and not (dispatch[6] | last[6]) & _SPECIAL
-    )
-
-
-def _check_start(offset: int, data: bytes) -> None:
+def _check_start(offset: int, data: bytes | memoryview) -> None:
     """See that bytes for the end of the last record can be the beginning of the next one.
 
     :raises StoreError: they cannot.

@@ -25,6 +25,7 @@ from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import parse_properties
 from txrocketmq.store.batchqueue import MAX_BATCH_MESSAGES
+from txrocketmq.store.blocks import Block
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC, ConsumeQueue
 from txrocketmq.store.extension import ExtendedQueue
 from txrocketmq.store.index import IndexService
@@ -35,6 +36,9 @@ from txrocketmq.store.results import PutMessageResult
 
 ArrivalListener = Callable[[str, int, int, int, int], object]
 """Called with topic, queue id, next logical offset, tags code, store time in ms."""
+
+Awaits = Callable[[str, int], bool] | None
+"""Called with topic and queue id."""
 
 WholeListener = Callable[[str, int], object]
 """Called with topic and queue id."""
@@ -117,6 +121,7 @@ class Reput:
         self.confirm_offset: int | None = None
         self.index_is_current = True
         self.listeners: list[ArrivalListener] = []
+        self._awaits: dict[ArrivalListener, Awaits] = {}
         self.whole_listeners: list[WholeListener] = []
         # Which light queues are derived while older records are; None while they are not.
         self._wants: Callable[[tuple[str, int]], bool] | None = None
@@ -245,6 +250,58 @@ class Reput:
         self.offset = end_offset
         for _, offset, _, _, code, *_ in dispatches if self.listeners else ():
             self.tell(queue, offset + 1, code, store_timestamp_ms)
+
+    def dispatch_block(self, block: Block, offset: int) -> bool:
+        """As `dispatch` for all records of a block; the queues' next messages get their places behind them. False, and nothing
+        was done, where one of its queues does not simply get longer by it, or the index may know some of it.
+
+        :param offset: of its first record.
+        """
+        table = self._queues
+        if table.rows is not None:
+            return False
+        queues: list[ConsumeQueue] = []
+        for topic, queue_id, first, _, _ in block.runs:
+            queue = table.queues.get((topic, queue_id))
+            if queue.__class__ is not ConsumeQueue or queue.units.end_index != first:
+                return False
+            queues.append(queue)
+        if self.index_is_current and not self.index_block(block, offset):
+            return False
+        for queue, (_, _, first, data, end_offset) in zip(queues, block.runs, strict=True):
+            units = queue.units
+            units.tail += data
+            queue.next_index = units.end_index = first + len(data) // CQ_UNIT.size
+            queue.max_physical_offset = end_offset
+            if end_offset > self.offset:
+                self.offset = end_offset
+            if not units.dirty:
+                table.mark_dirty(queue)
+        table.newest_timestamp_ms = block.store_timestamp_ms
+        if self.listeners:
+            self._tell_of(block, queues)
+        return True
+
+    def _tell_of(self, block: Block, queues: Iterable[ConsumeQueue]) -> None:
+        """Tell of each message of a block; its newest store time is that of all."""
+        for queue, (_, _, first, data, _) in zip(queues, block.runs, strict=True):
+            if self._is_awaited(queue):
+                for number, (_, _, code) in enumerate(CQ_UNIT.iter_unpack(data), first + 1):
+                    self.tell(queue, number, code, block.store_timestamp_ms)
+
+    def _is_awaited(self, queue: AnyQueue) -> bool:
+        """Whether some listener may want to hear of a queue's messages."""
+        topic, queue_id = queue.topic, queue.queue_id
+        for listener in self.listeners:
+            awaits = self._awaits.get(listener)
+            if awaits is None or awaits(topic, queue_id):
+                return True
+        return False
+
+    def listen(self, listener: ArrivalListener, awaits: Awaits) -> None:
+        """See `IStoreLifecycle.add_arrival_listener`."""
+        self.listeners.append(listener)
+        self._awaits[listener] = awaits
 
     def tell(
         self, queue: AnyQueue, next_offset: int, tags_code: int, store_timestamp_ms: int
@@ -435,6 +492,12 @@ class Reput:
             tag_index_hash(head.topic, tags) if tags else -1,
             physical_offset,
             head.store_timestamp,
+        )
+
+    def index_block(self, block: Block, offset: int) -> bool:
+        """As `index_head` for all records of a block, the first of which is at an offset; False where the index may know some."""
+        return not self._config.message_index_enable or self._index.put_items(
+            block.entries, offset, block.last_offset
         )
 
     def derive_queues(

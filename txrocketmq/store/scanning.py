@@ -12,8 +12,10 @@ from collections.abc import Callable
 
 from twisted.logger import Logger
 
+from txrocketmq import native
 from txrocketmq.codec.record import BLANK_RECORD_BYTES, RecordHead
 from txrocketmq.interfaces import IBlockingPool, IDisk
+from txrocketmq.store.blocks import Block
 from txrocketmq.store.commitlog import LogScan
 from txrocketmq.store.mapped import MappedFileQueue
 
@@ -23,7 +25,13 @@ START_PIECE_BYTES = 1024 * 1024
 SERVING_PIECE_BYTES = 128 * 1024
 """The same while the broker serves: less than 1 ms."""
 
+BLOCKS_PIECE_BYTES = SERVING_PIECE_BYTES if native.functions is None else 512 * 1024
+"""The same where plain records are taken as blocks."""
+
 PROGRESS_EVERY_MS = 2000
+
+TakeBlock = Callable[[Block, int], bool]
+"""Called with a block and the offset of its first record; whether it was dealt with."""
 
 _MB = 1_000_000
 
@@ -33,6 +41,7 @@ class SlicedScan(LogScan):
 
     :param limit: where to stop at the latest; a record's first byte, or the log's end.
     :ivar ended: there is no further record.
+    :ivar records: how many there were, given or taken; :ivar last_ms: store time of the last one, 0 before it.
     """
 
     def __init__(
@@ -48,11 +57,19 @@ class SlicedScan(LogScan):
         super().__init__(queue, offset, check_crc)
         self.limit = limit
         self.ended = False
+        self.records = self.last_ms = 0
+        # Up to here one record at a time: nobody took them as a block.
+        self._single_to = 0
         self._disk = disk
         self._pool = pool
 
-    async def piece(self, size: int) -> list[tuple[int, RecordHead]]:
-        """The records of the next ``size`` bytes or so; empty only at the end, or where a piece is but a file's rest."""
+    async def piece(self, size: int, take: TakeBlock | None = None) -> list[tuple[int, RecordHead]]:
+        """The records of the next ``size`` bytes or so; empty only at the end, or where a piece is but a file's rest, or where all
+        were taken as blocks.
+
+        :param take: is offered blocks of plain records, with their first offset; those that it takes are not given as records. They
+            come in order: what is given before a block ends the piece.
+        """
         found: list[tuple[int, RecordHead]] = []
         if self.is_done:
             return found
@@ -61,6 +78,10 @@ class SlicedScan(LogScan):
         first = True
         while not self.is_done and (first or self._is_buffered()):
             first = False
+            if take is not None and self._offers(take, bool(found)):
+                if found:
+                    break
+                continue
             try:
                 record = self.look(self.offset - self._buffer_offset)
             except StopIteration:
@@ -68,7 +89,25 @@ class SlicedScan(LogScan):
                 break
             if record is not None:
                 found.append(record)
+                self.records += 1
+                self.last_ms = record[1].store_timestamp
         return found
+
+    def _offers(self, take: TakeBlock, only_look: bool) -> bool:
+        """Whether the next records are a block that was taken, or, where it is only looked at, may be."""
+        begin = self.offset
+        if self._check_seal or begin < self._single_to:
+            return False
+        block = self._block_at(begin - self._buffer_offset, self.limit)
+        if block is None or only_look:
+            return block is not None
+        if take(block, begin):
+            self.skip(block)
+            self.records += block.records
+            self.last_ms = block.store_timestamp_ms
+            return True
+        self._single_to = self._buffer_offset + block.end
+        return False
 
     @property
     def is_done(self) -> bool:

@@ -49,7 +49,9 @@ class DelayService:
             stats,
             lambda: store_config.enable_schedule_message_stats,
         )
-        store.add_arrival_listener(self.delivery.message_arrived)
+        store.add_arrival_listener(
+            self.delivery.message_arrived, lambda topic, queue_id: topic == SCHEDULE_TOPIC
+        )
         store.add_whole_listener(self.delivery.queue_whole)
 
     def load(self) -> None:
@@ -72,10 +74,12 @@ class DelayService:
         return self.offsets.save()
 
     def figures(self) -> dict[str, str]:
-        """By the official names: next offset and end of each level's queue."""
+        """By the official names: next offset and end of each level's queue, where that is known."""
+        store = self._store
         return {
-            f"scheduleMessageOffset_{level}": f"{offset},{self._store.max_offset(SCHEDULE_TOPIC, level - 1)}"
+            f"scheduleMessageOffset_{level}": f"{offset},{store.max_offset(SCHEDULE_TOPIC, level - 1)}"
             for level, offset in self.offsets.items()
+            if store.recovering(SCHEDULE_TOPIC, level - 1) is None
         }
 
     def get_all_offsets(self, request: Request[None]) -> Reply:

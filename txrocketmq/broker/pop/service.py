@@ -87,10 +87,9 @@ class PopService(Feature):
         ]
         self.points = CheckPoints(config, core.escape, core.offsets, log, self.queues, core.now_ms)
         self._make_processors()
-        store.add_arrival_listener(self.pops.waiting.message_arrived)
-        store.add_arrival_listener(self.looks.waiting.message_arrived)
-        store.add_whole_listener(self.pops.waiting.queue_whole)
-        store.add_whole_listener(self.looks.waiting.queue_whole)
+        for waiting in (self.pops.waiting, self.looks.waiting):
+            store.add_arrival_listener(waiting.message_arrived, waiting.awaits)
+            store.add_whole_listener(waiting.queue_whole)
 
     def _make_processors(self) -> None:
         core, config = self._core, self._config

@@ -159,6 +159,10 @@ class Waiting:
         """How many wait under a key."""
         return len(self._by_key.get(key, ()))
 
+    def awaits(self, topic: str, queue_id: int) -> bool:
+        """Whether a message of a queue may be waited for."""
+        return topic in self._groups or topic in self._of_retry
+
     def message_arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_timestamp_ms: int
     ) -> None:

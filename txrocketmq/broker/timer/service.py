@@ -24,6 +24,7 @@ from txrocketmq.codec.headers import RecallMessageRequestHeader
 from txrocketmq.errors import BodyError
 from txrocketmq.interfaces import IConfigFiles
 from txrocketmq.model.codes import RequestCode, ResponseCode
+from txrocketmq.model.names import TIMER_TOPIC
 from txrocketmq.remoting.dispatch import Reply, Request
 from txrocketmq.store.timer.checkpoint import TimerCheckpoint
 
@@ -106,7 +107,9 @@ class TimerService(Feature):
         self._sampled = (core.clock.seconds(), 0, 0)
         self._rates = (0.0, 0.0)
         if self._is_enabled:
-            core.store.add_arrival_listener(self.taking.message_arrived)
+            core.store.add_arrival_listener(
+                self.taking.message_arrived, lambda topic, queue_id: topic == TIMER_TOPIC
+            )
             core.store.add_whole_listener(self.taking.queue_whole)
             sync = core.replication.sync
             sync.add(
