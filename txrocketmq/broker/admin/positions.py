@@ -15,6 +15,7 @@ from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.progress import Progress
 from txrocketmq.broker.to_clients import ClientCalls
 from txrocketmq.broker.topics import Topics
+from txrocketmq.broker.whole_queues import require_whole
 from txrocketmq.codec.bodies import QueryCorrectionOffsetBody, ResetOffsetBody, encode_body
 from txrocketmq.codec.headers import (
     CloneGroupOffsetRequestHeader,
@@ -116,7 +117,7 @@ class PositionAdmin:
         topic, queue_id, offset = header.topic, header.queue_id, header.offset
         if offset is None or offset == -1:
             return self._offset_at(topic, queue_id, header.timestamp)
-        self._check_complete(topic, queue_id)
+        require_whole(self._store, topic, queue_id)
         first, end = (
             self._store.min_offset(topic, queue_id),
             self._store.max_offset(topic, queue_id),
@@ -156,14 +157,8 @@ class PositionAdmin:
         )
         return Reply(remark=REMARK_NO_CODE, body=encode_body(body))
 
-    def _check_complete(self, topic: str, queue_id: int) -> None:
-        """Refuse to guess where a queue begins that is still derived from the log."""
-        reason = self._store.incomplete(topic, queue_id)
-        if reason is not None:
-            raise ResponseError(ResponseCode.SYSTEM_BUSY, reason)
-
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        self._check_complete(topic, queue_id)
+        require_whole(self._store, topic, queue_id)
         if timestamp_ms < 0:
             return self._store.max_offset(topic, queue_id)
         return self._store.offset_by_time(topic, queue_id, timestamp_ms, False)
@@ -205,6 +200,7 @@ class PositionAdmin:
             if group in left_out:
                 continue
             for queue_id, offset in self._offsets.queues_of(group, topic).items():
+                require_whole(self._store, topic, queue_id)
                 if offset >= self._store.min_offset(topic, queue_id):
                     smallest[queue_id] = min(offset, smallest.get(queue_id, offset))
         for queue_id, offset in self._offsets.queues_of(header.compare_group, topic).items():

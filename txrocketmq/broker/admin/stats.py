@@ -13,6 +13,7 @@ from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.progress import Progress, QueueProgress
 from txrocketmq.broker.stats import BrokerStats
 from txrocketmq.broker.topics import Topics
+from txrocketmq.broker.whole_queues import require_end, require_whole
 from txrocketmq.codec.bodies import (
     BrokerStatsData,
     BrokerStatsItem,
@@ -75,6 +76,7 @@ class StatsAdmin:
         topic = self._find(name)
         table = {}
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            require_whole(self._store, name, queue_id)
             end = max(0, self._store.max_offset(name, queue_id))
             table[self._queue(name, queue_id)] = TopicOffset(
                 min_offset=max(0, self._store.min_offset(name, queue_id)),
@@ -131,6 +133,10 @@ class StatsAdmin:
     def _add(self, stats: ConsumeStats, group: str, topic: str) -> list[QueueProgress]:
         queues = self._progress.of_topic(group, topic)
         for queue_id, queue in enumerate(queues):
+            require_end(self._store, topic, queue_id)
+            if queue.consumed and not queue.last_timestamp_ms:
+                # Expired, or not found again yet.
+                require_whole(self._store, topic, queue_id)
             stats.offset_table[self._queue(topic, queue_id)] = OffsetWrapper(
                 broker_offset=queue.end,
                 consumer_offset=queue.consumed,
@@ -152,6 +158,7 @@ class StatsAdmin:
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         store = self._store
+        require_whole(store, topic, queue_id)
         queue = self._progress.of_queue(group, topic, queue_id)
         first_ms = store.earliest_store_time(topic, queue_id)
         last_ms = store.store_time(topic, queue_id, queue.end - 1)

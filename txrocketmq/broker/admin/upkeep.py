@@ -11,6 +11,7 @@ from twisted.logger import Logger
 
 from txrocketmq.broker.clients import Consumers
 from txrocketmq.broker.filter.consumer_filters import ConsumerFilters
+from txrocketmq.broker.whole_queues import require_whole
 from txrocketmq.codec.bodies import (
     ConsumeQueueData,
     KVTable,
@@ -60,6 +61,7 @@ class UpkeepAdmin:
         """
         header = request.header
         topic, queue_id = header.topic or "", header.queue_id
+        require_whole(self._store, topic, queue_id)
         count = max(0, min(header.count, MAX_ENTRIES))
         units = self._upkeep.queue_units(topic, queue_id, header.index, count)
         if units is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from txrocketmq.broker.consumer_offsets import ConsumerOffsets
 from txrocketmq.broker.groups import SubscriptionGroups
 from txrocketmq.broker.topics import Topics
+from txrocketmq.broker.whole_queues import require_end, require_whole
 from txrocketmq.codec.headers import (
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
@@ -59,7 +60,7 @@ class OffsetProcessor:
         topic, queue_id = header.topic, header.queue_id
         offset = self._offsets.query(header.consumer_group, topic, queue_id)
         if offset < 0:
-            self._check_recovered(self._store.incomplete(topic, queue_id))
+            require_whole(self._store, topic, queue_id)
             if self._config.broker_id != MASTER_ID:
                 # The master may know it, or have told it a moment ago: a 0 from here would be taken for the truth.
                 raise ResponseError(
@@ -114,30 +115,24 @@ class OffsetProcessor:
         )
         return Reply(header=UpdateConsumerOffsetResponseHeader())
 
-    @staticmethod
-    def _check_recovered(reason: str | None) -> None:
-        """Refuse to guess where a queue ends or begins that is still derived from the log."""
-        if reason is not None:
-            raise ResponseError(ResponseCode.SYSTEM_BUSY, reason)
-
     def get_max_offset(self, request: Request[GetMaxOffsetRequestHeader]) -> Reply:
         """GET_MAX_OFFSET: the next logical offset to be given."""
         header = request.header
-        self._check_recovered(self._store.recovering(header.topic, header.queue_id))
+        require_end(self._store, header.topic, header.queue_id)
         offset = self._store.max_offset(header.topic, header.queue_id)
         return Reply(header=GetMaxOffsetResponseHeader(offset=offset))
 
     def get_min_offset(self, request: Request[GetMinOffsetRequestHeader]) -> Reply:
         """GET_MIN_OFFSET: the smallest logical offset that can be read."""
         header = request.header
-        self._check_recovered(self._store.incomplete(header.topic, header.queue_id))
+        require_whole(self._store, header.topic, header.queue_id)
         offset = self._store.min_offset(header.topic, header.queue_id)
         return Reply(header=GetMinOffsetResponseHeader(offset=offset))
 
     def search_offset(self, request: Request[SearchOffsetRequestHeader]) -> Reply:
         """SEARCH_OFFSET_BY_TIMESTAMP: the first message at or after a time (lower), or the last one at or before it."""
         header = request.header
-        self._check_recovered(self._store.incomplete(header.topic, header.queue_id))
+        require_whole(self._store, header.topic, header.queue_id)
         upper = str(header.boundary_type or "").lower() == _UPPER
         offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, upper)
         return Reply(header=SearchOffsetResponseHeader(offset=offset))
@@ -147,6 +142,6 @@ class OffsetProcessor:
     ) -> Reply:
         """GET_EARLIEST_MSG_STORETIME: when the queue's first message was stored, -1 when it has none."""
         header = request.header
-        self._check_recovered(self._store.incomplete(header.topic, header.queue_id))
+        require_whole(self._store, header.topic, header.queue_id)
         timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
         return Reply(header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
