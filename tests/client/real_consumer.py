@@ -33,7 +33,9 @@ from txrocketmq.client.config import ClientConfig
 from txrocketmq.client.consumer.allocation import (
     AllocateAveragely,
     AllocateAveragelyByCircle,
+    AllocateByConfig,
     AllocateByConsistentHash,
+    AllocateByMachineRoom,
     AllocateMachineRoomNearby,
 )
 from txrocketmq.client.consumer.config import MessageSelector, PullConfig, PushConfig
@@ -46,7 +48,7 @@ from txrocketmq.client.producer.producer import Producer
 from txrocketmq.client.replies import create_reply
 from txrocketmq.errors import RocketMQError
 from txrocketmq.model.heartbeat import ConsumeFromWhere, MessageModel
-from txrocketmq.model.message import MessageExt
+from txrocketmq.model.message import MessageExt, MessageQueue
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
@@ -72,6 +74,21 @@ STRATEGIES: dict[str, Any] = {
 }
 
 
+def strategy_of(told: dict[str, Any]) -> Any:
+    """The strategy that the test names; as the Java puppet's."""
+    name = told["strategy"]
+    if name == "MACHINE_ROOM":
+        return AllocateByMachineRoom(told["rooms"])
+    if name == "CONFIG":
+        return AllocateByConfig(
+            [
+                MessageQueue(topic=told["topic"], broker_name=told["broker"], queue_id=number)
+                for number in told["numbers"]
+            ]
+        )
+    return STRATEGIES[name]()
+
+
 class Input(Protocol):
     """Notices the end of the input."""
 
@@ -94,7 +111,7 @@ class Run:
         where = self.settings.pop("consume_from_where", FIRST)
         self.settings["consume_from_where"] = ConsumeFromWhere(where)
         if told.get("strategy"):
-            self.settings["allocate_strategy"] = STRATEGIES[told["strategy"]]()
+            self.settings["allocate_strategy"] = strategy_of(told)
         self.client = ClientConfig(namesrv_addr=told["namesrv"], **told.get("client", {}))
         self.hooks = [AclHook(*told["acl"])] if told.get("acl") else []
         self.replier: Producer | None = None

@@ -4,6 +4,7 @@ official consumers."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from child_consumer import OurConsumer
@@ -13,6 +14,9 @@ from interop.harness import checks
 from interop.harness.cell import Cell
 from interop.harness.clients import LitePull, Producer, PushConsumer, Row
 from interop.harness.columns import by_tier
+from interop.harness.own_brokers import OwnBrokers
+from interop.harness.waiting import wait_until
+from txrocketmq.client.consumer.allocation import AllocateByMachineRoom
 from txrocketmq.model.message import MessageQueue
 
 # Official servers say whether our side is right; the marks of single tests add our own.
@@ -227,6 +231,67 @@ def test_both_kinds_divide_the_queues_alike(cell: Cell, strategy: str) -> None:
         send(cell, count)
         rows = wait_for_both(official, consumer, count)
     all_came(cell, rows, count)
+
+
+@pytest.mark.short_columns
+@pytest.mark.parametrize("strategy", ["MACHINE_ROOM", "CONFIG"])
+def test_both_kinds_divide_as_they_are_told(own: OwnBrokers, strategy: str) -> None:
+    """Strategies that need to be told something: rooms, for which the broker's name must begin with one, or the queues themselves."""
+    topic, group, seed = "Told", f"told-{strategy}", "told-seed"
+    count = min(own.column.message_count, 900)
+    numbers = list(range(9))
+    with own.broker({"brokerName": "near@a"}) as (cluster, puppet, admin):
+        queues = [
+            MessageQueue(topic=topic, broker_name=cluster.broker_name, queue_id=number)
+            for number in numbers
+        ]
+        admin.create_topic(cluster.broker_address, topic, len(numbers))
+        admin.wait_route(topic)
+        told: dict[str, Any] = {
+            "strategy": strategy,
+            "rooms": ["near"],
+            "broker": cluster.broker_name,
+        }
+        with (
+            PushConsumer(
+                puppet,
+                cluster.namesrv,
+                group,
+                topic,
+                instance="official-member",
+                numbers=[0, 1, 5, 8],
+                **told,
+            ) as official,
+            OurConsumer(
+                cluster.namesrv,
+                group,
+                topic,
+                client={"instance_name": "our-member"},
+                numbers=[2, 3, 4, 6, 7],
+                **told,
+            ) as consumer,
+        ):
+            wait_until(lambda: len(admin.consumer_ids(group)) == 2, "both are members")
+            if strategy == "CONFIG":
+                mine, other = {2, 3, 4, 6, 7}, {0, 1, 5, 8}
+            else:
+                ids = sorted(admin.consumer_ids(group))
+                divide = AllocateByMachineRoom(["near"]).allocate
+                mine, other = (
+                    {queue.queue_id for queue in divide(group, member, queues, ids)}
+                    for member in sorted(ids, key=lambda member: member != consumer.client_id)
+                )
+                # Blocks of four, and the last queue to the first member: not what AVG gives.
+                assert {len(mine), len(other)} == {4, 5}
+                assert {0, 1, 2, 3, 8} in (mine, other)
+            consumer.wait_queues({(cluster.broker_name, number) for number in mine})
+            assert {number for _, number in official.wait_assigned(len(other))} == other
+            with Producer(puppet, cluster.namesrv, "told-p", timeout_ms=30_000) as producer:
+                producer.send(topic, seed, count, size=SIZE)
+            rows = wait_for_both(official, consumer, count)
+        checks.bodies_are_whole(rows, seed, SIZE)
+        checks.nothing_is_lost(rows, range(count))
+        assert {row.queue for row in consumer.rows()} == mine
 
 
 def test_name_spaces_are_the_same_on_both_sides(cell: Cell) -> None:

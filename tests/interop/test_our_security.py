@@ -31,11 +31,25 @@ SETTINGS = {
             {"accessKey": ACCESS, "secretKey": SECRET}
         ),
     },
+    "4.9.7": {"aclEnable": "true"},
+}
+#: The 4.9 line keeps its accounts in a file.
+ACCOUNTS = {
+    "plain_acl.yml": f"""\
+globalWhiteRemoteAddresses: []
+accounts:
+- accessKey: {ACCESS}
+  secretKey: '{SECRET}'
+  whiteRemoteAddress:
+  admin: false
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: SUB
+"""
 }
 TLS = {"tls.server.mode": "enforcing", "tls.test.mode.enable": "true", "tls.enable": "true"}
 
 
-@pytest.fixture(params=by_tier(["5.4.0-acl"], ["5.4.0-tls"]))
+@pytest.fixture(params=by_tier(["5.4.0-acl"], ["5.4.0-tls", "4.9.7-acl", "4.9.7-tls"]))
 def guarded(
     request: pytest.FixtureRequest, clusters: dict[str, Cluster], jvm_slots: JvmSlots
 ) -> Iterator[tuple[Cluster, dict[str, Any], dict[str, Any]]]:
@@ -45,6 +59,8 @@ def guarded(
     settings = SETTINGS[line] if guard == "acl" else {}
     cluster = OfficialCluster(jvm_slots, line, broker_settings=settings)
     if guard == "acl":
+        if line == "4.9.7":
+            cluster.use({}, ACCOUNTS)
         right, wrong = {"acl": [ACCESS, SECRET]}, {"acl": [ACCESS, "87654321"]}
     else:
         cluster.use(TLS, {})

@@ -18,6 +18,8 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByConfig;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -79,7 +81,7 @@ final class PushConsumers {
         client.setAwaitTerminationMillisWhenShutdown(10_000);
         client.setPullBatchSize(args.integer("pull_batch", 32));
         if (args.has("strategy")) {
-            client.setAllocateMessageQueueStrategy(strategy(args.text("strategy")));
+            client.setAllocateMessageQueueStrategy(strategy(args));
         }
         if (args.has("pop_invisible_ms")) {
             letBrokerDecide(client, args.number("pop_invisible_ms"));
@@ -135,8 +137,9 @@ final class PushConsumers {
             && message.getReconsumeTimes() < failTimes.get(Integer.parseInt(sequence) % failTimes.size());
     }
 
-    /** The official strategy of that name. */
-    private static AllocateMessageQueueStrategy strategy(String name) {
+    /** The official strategy of that name; {@code rooms} are those of MACHINE_ROOM, {@code numbers} of {@code broker} the queues of CONFIG. */
+    private static AllocateMessageQueueStrategy strategy(Args args) {
+        String name = args.text("strategy");
         switch (name) {
             case "AVG":
                 return new AllocateMessageQueueAveragely();
@@ -146,6 +149,15 @@ final class PushConsumers {
                 return new AllocateMessageQueueConsistentHash();
             case "MACHINE_ROOM_NEARBY":
                 return new AllocateMachineRoomNearby(new AllocateMessageQueueAveragely(), new Rooms());
+            case "MACHINE_ROOM":
+                AllocateMessageQueueByMachineRoom byRoom = new AllocateMessageQueueByMachineRoom();
+                byRoom.setConsumeridcs(new HashSet<>(args.texts("rooms")));
+                return byRoom;
+            case "CONFIG":
+                AllocateMessageQueueByConfig byConfig = new AllocateMessageQueueByConfig();
+                byConfig.setMessageQueueList(args.integers("numbers").stream()
+                    .map(number -> new MessageQueue(args.text("topic"), args.text("broker"), number)).toList());
+                return byConfig;
             default:
                 throw new IllegalArgumentException("no strategy " + name);
         }
