@@ -18,14 +18,14 @@ from txrocketmq.client import (
 )
 
 
-async def main(reactor, namesrv_addr):
-    heard = []
+async def main(reactor, namesrv_addr="127.0.0.1:9876"):
+    heard = {}
     everybody = Deferred()
 
     def listener(name):
         def handle(messages, context):
-            heard.extend(f"{name}: {message.body.decode()}" for message in messages)
-            if len(heard) == 2:
+            heard[name] = messages[-1].body.decode()
+            if len(heard) == 2 and not everybody.called:
                 everybody.callback(None)
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
@@ -45,7 +45,7 @@ async def main(reactor, namesrv_addr):
         await producer.send(Message(topic="Bells", body=b"ding dong"))
     async with member("baker"), member("smith"):
         await everybody
-    print(*sorted(heard), sep=", ")
+    print(*(f"{name}: {text}" for name, text in sorted(heard.items())), sep=", ")
 
 
 if __name__ == "__main__":

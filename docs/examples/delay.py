@@ -15,7 +15,7 @@ from txrocketmq.client import (
 )
 
 
-async def main(reactor, namesrv_addr):
+async def main(reactor, namesrv_addr="127.0.0.1:9876"):
     came = DeferredQueue()
 
     def handle(messages, context):

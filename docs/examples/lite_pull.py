@@ -13,7 +13,7 @@ from txrocketmq.client import (
 )
 
 
-async def main(reactor, namesrv_addr):
+async def main(reactor, namesrv_addr="127.0.0.1:9876"):
     async with Producer(reactor, "news", namesrv_addr=namesrv_addr) as producer:
         for number in range(5):
             await producer.send(Message(topic="News", body=b"page %d" % number))
@@ -24,11 +24,9 @@ async def main(reactor, namesrv_addr):
         reactor, "paper", settings=from_first, namesrv_addr=namesrv_addr
     ) as consumer:
         consumer.subscribe("News")
-        async for message in consumer:
-            pages.append(message.body.decode())
-            if len(pages) == 5:
-                break
-        # What was taken is committed every 5 s and at the end; here it is now.
+        while len(pages) < 5:
+            pages.extend(message.body.decode() for message in await consumer.poll())
+        # What was polled is committed every 5 s and at the end; here it is now.
         await consumer.commit()
     print(*sorted(pages), sep=", ")
 

@@ -18,7 +18,7 @@ STEPS = ["ordered", "paid", "shipped"]
 ORDERS = ["order-1", "order-2"]
 
 
-async def main(reactor, namesrv_addr):
+async def main(reactor, namesrv_addr="127.0.0.1:9876"):
     seen = {order: [] for order in ORDERS}
     complete = Deferred()
 

@@ -27,14 +27,14 @@ async def let_group_pop(producer, topic, group):
         )
 
 
-async def main(reactor, namesrv_addr):
+async def main(reactor, namesrv_addr="127.0.0.1:9876"):
     done = []
     all_done = Deferred()
 
     def handle(messages, context):
         # Each message is acknowledged by itself; what is not comes again, to whichever member asks.
         done.extend(message.body.decode() for message in messages)
-        if len(done) == 8:
+        if len(done) >= 8 and not all_done.called:
             all_done.callback(None)
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 

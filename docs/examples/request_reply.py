@@ -16,7 +16,7 @@ from txrocketmq.client import (
 )
 
 
-async def main(reactor, namesrv_addr):
+async def main(reactor, namesrv_addr="127.0.0.1:9876"):
     # Roles with the same configuration share connections; these two are different clients.
     asker_client = ClientConfig(namesrv_addr=namesrv_addr)
     replier_client = ClientConfig(namesrv_addr=namesrv_addr)

@@ -15,24 +15,25 @@ from txrocketmq.client import (
 )
 
 
-async def main(reactor, namesrv_addr):
+async def main(reactor, namesrv_addr="127.0.0.1:9876"):
     received = Deferred()
 
     def handle(messages, context):
         for message in messages:
             print(f"received {message.body.decode()} with tag {message.tags}")
+        if not received.called:
             received.callback(None)
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     async with Producer(reactor, "greeters", namesrv_addr=namesrv_addr) as producer:
-        message = Message(topic="Greetings", body=b"hello")
+        message = Message(topic="FirstSteps", body=b"hello")
         message.tags = "polite"
         sent = await producer.send(message)
         print(f"sent, {sent.status.name}")
 
     from_first = PushConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     async with PushConsumer(
-        reactor, "readers", "Greetings", handle, settings=from_first, namesrv_addr=namesrv_addr
+        reactor, "readers", "FirstSteps", handle, settings=from_first, namesrv_addr=namesrv_addr
     ):
         await received
 

@@ -18,7 +18,7 @@ from txrocketmq.client import (
 )
 
 
-async def main(reactor, namesrv_addr):
+async def main(reactor, namesrv_addr="127.0.0.1:9876"):
     handled = []
     first = Deferred()
 
@@ -53,10 +53,8 @@ async def main(reactor, namesrv_addr):
         reactor, "crew", settings=from_first, namesrv_addr=namesrv_addr
     ) as next_shift:
         next_shift.subscribe("Work")
-        async for message in next_shift:
-            rest.append(message.body)
-            if len(handled) + len(rest) == 20:
-                break
+        while len(handled) + len(rest) < 20:
+            rest.extend(message.body for message in await next_shift.poll())
     print("nothing lost" if {*handled, *rest} == {b"%d" % n for n in range(20)} else "lost")
     print("nothing twice" if not {*handled} & {*rest} else "twice")
 

@@ -29,11 +29,12 @@ def pay(account, amount):
     accounts[account] -= amount
 
 
-async def main(reactor, namesrv_addr):
+async def main(reactor, namesrv_addr="127.0.0.1:9876"):
     visible = Deferred()
 
     def handle(messages, context):
-        visible.callback(messages[0].body.decode())
+        if not visible.called:
+            visible.callback(messages[0].body.decode())
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
     async with Producer(reactor, "bank", namesrv_addr=namesrv_addr, check=check) as producer:

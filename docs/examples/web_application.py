@@ -89,7 +89,7 @@ async def serve(reactor, namesrv_addr, port):
         await application.stop()
 
 
-def main(namesrv_addr, port="0"):
+def main(namesrv_addr="127.0.0.1:9876", port="0"):
     loop = asyncio.new_event_loop()
     asyncioreactor.install(loop)
     from twisted.internet import reactor
