@@ -1,6 +1,6 @@
 """How fast does an empty slave catch up, and what does a synchronous slave cost a send? Ours beside the official pair.
 
-``python -m bench.replication [--mib 512] [--size 1024] [--repeats 1]``: for each pair (official 5.4.0 with official 5.4.0, ours with ours) a
+``python -m bench.replication [--mib 512] [--size 1024] [--repeats 1] [--catch-up]``: for each pair (official 5.4.0 with official 5.4.0, ours with ours) a
 master is filled by an official producer, then its slave is started on an empty store; timed from the slave's first byte to the
 last, and until its queues and index are derived too (``dispatchBehindBytes``), which an official slave does in a thread of its own. Then
 64 threads send to a synchronous master with its slave (``inSyncReplicas=2``, so that both makes wait). The pairs take
@@ -16,11 +16,13 @@ import socket
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 from interop.harness.clients import Admin
 from interop.harness.jvm import JvmSlots
 from interop.harness.puppet import Puppet
-from interop.harness.replicas import GROUP, ReplicaGroup, wait_until
+from interop.harness.replicas import GROUP, ReplicaGroup
+from interop.harness.waiting import wait_until
 from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.codec.fastjson import loads
 from txrocketmq.model.codes import RequestCode
@@ -48,7 +50,9 @@ def figures_of(address: str) -> dict[str, str]:
             data += piece
     body = decode_command(data[4:]).body
     # A broker that has just begun to listen may not know yet.
-    return loads(body)["table"] if body else {}
+    told: Any = loads(body) if body else {"table": {}}
+    table: dict[str, str] = told["table"]
+    return table
 
 
 def log_end(address: str) -> int:
@@ -129,6 +133,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--catch-up", action="store_true", help="nothing else")
     options = parser.parse_args()
     slots = JvmSlots()
     puppet = Puppet(slots, "5.4.0")
@@ -139,6 +144,9 @@ def main() -> None:
                 rate, derived = catch_up(slots, puppet, make, options.mib, options.size)
                 rates.setdefault(("catch-up, MB/s", make), []).append(rate)
                 rates.setdefault(("the same with queues, MB/s", make), []).append(derived)
+                print(f"{make}: {rate:.0f} MB/s, with queues {derived:.0f}", flush=True)
+                if options.catch_up:
+                    continue
                 rate = synchronous(slots, puppet, make, options.size)
                 rates.setdefault(("64 synchronous threads, messages/s", make), []).append(rate)
     puppet.close()

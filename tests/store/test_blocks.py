@@ -43,7 +43,7 @@ values = st.one_of(
     st.text(max_size=4),
 )
 names = st.sampled_from(
-    ["TAGS", "KEYS", "UNIQ_KEY", "", "X", "XTAGS", "TAGSX", props.INNER_MULTI_QUEUE_OFFSET, "é"]
+    ["TAGS", "KEYS", "UNIQ_KEY", "", "X", "XTAGS", "TAGSX", "__CRC32#", props.INNER_MULTI_QUEUE_OFFSET, "é"]
 )
 texts = st.one_of(
     st.lists(st.tuples(names, values), max_size=4).map(

@@ -25,6 +25,7 @@ enum {
 
 static const char SCHEDULE[] = "SCHEDULE_TOPIC_XXXX";
 static const char LIGHT[] = "INNER_MULTI_QUEUE_OFFSET";
+static const char SEAL[] = "__CRC32#";
 
 typedef struct {
     const unsigned char *at;
@@ -125,8 +126,13 @@ static int take_apart(const unsigned char *data, size_t at, size_t limit, Parts 
     return 1;
 }
 
+static inline int ends_with(const unsigned char *start, const unsigned char *end, const char *name, size_t size)
+{
+    return (size_t)(end - start) >= size && memcmp(end - size, name, size) == 0;
+}
+
 /* Unique id, keys and tag; 0 where there is more that matters, or a value that is not ASCII. */
-static int find_keys(Text text, Text *uniq_key, Text *keys, Text *tag)
+static int find_keys(Text text, int may_be_sealed, Text *uniq_key, Text *keys, Text *tag)
 {
     const unsigned char *at = text.at, *end = text.at + text.size;
     uniq_key->size = keys->size = tag->size = 0;
@@ -141,8 +147,8 @@ static int find_keys(Text text, Text *uniq_key, Text *keys, Text *tag)
         const unsigned char *middle = memchr(at, 1, (size_t)(stop - at));
         for (const unsigned char *each = middle; each != NULL;
              each = memchr(each + 1, 1, (size_t)(stop - each - 1)))
-            if ((size_t)(each - text.at) >= sizeof LIGHT - 1 &&
-                memcmp(each - (sizeof LIGHT - 1), LIGHT, sizeof LIGHT - 1) == 0)
+            if (ends_with(text.at, each, LIGHT, sizeof LIGHT - 1) ||
+                (!may_be_sealed && ends_with(text.at, each, SEAL, sizeof SEAL - 1)))
                 return 0;
         if (middle != NULL && middle + 1 < stop) {
             Text name = {at, (size_t)(middle - at)};
@@ -266,7 +272,7 @@ static int walk(Block *block, const unsigned char *data, size_t *position, size_
             !take_apart(data, at, limit, &parts))
             break;
         int number = find_run(block, parts.topic, (int32_t)get_32(head + 12), index, last, &is_new);
-        if (number < 0 || !find_keys(parts.properties, &uniq_key, &keys, &tag))
+        if (number < 0 || !find_keys(parts.properties, crc == Py_None, &uniq_key, &keys, &tag))
             break;
         if (crc != Py_None) {
             int whole = is_whole(crc, data + parts.body, parts.body_end - parts.body, (int32_t)get_32(head + 8));
@@ -442,6 +448,40 @@ static PyObject *put_index(PyObject *Py_UNUSED(module), PyObject *const *args, P
     return result;
 }
 
+/* same_entries(data, position, end, items) -> whether the entries there begin with those hashes and offsets, or None */
+static PyObject *same_entries(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 4)
+        Py_RETURN_NONE;
+    Py_ssize_t position = PyLong_AsSsize_t(args[1]), end = PyLong_AsSsize_t(args[2]);
+    Py_buffer data, items;
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    if (PyObject_GetBuffer(args[3], &items, PyBUF_SIMPLE) < 0) {
+        PyErr_Clear();
+        PyBuffer_Release(&data);
+        Py_RETURN_NONE;
+    }
+    if (end > data.len)
+        end = data.len;
+    Py_ssize_t total = items.len / ITEM_BYTES;
+    int is_same = position >= 0 && end >= position && total <= (end - position) / ENTRY_BYTES;
+    const unsigned char *item = items.buf;
+    for (Py_ssize_t i = 0; is_same && i < total; i++, item += ITEM_BYTES) {
+        const unsigned char *entry = (const unsigned char *)data.buf + position + i * ENTRY_BYTES;
+        uint32_t hash;
+        uint64_t offset;
+        memcpy(&hash, item, 4);
+        memcpy(&offset, item + 4, 8);
+        is_same = get_32(entry) == hash && get_64(entry + 4) == offset;
+    }
+    PyBuffer_Release(&items);
+    PyBuffer_Release(&data);
+    return PyBool_FromLong(is_same);
+}
+
 /* whole_records(buffer, largest) -> bytes of whole records at its beginning, or None where it begins with no record */
 static PyObject *whole_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -471,6 +511,7 @@ static PyObject *whole_records(PyObject *Py_UNUSED(module), PyObject *const *arg
 PyMethodDef blocks_methods[] = {
     {"scan_block", (PyCFunction)(void (*)(void))scan_block, METH_FASTCALL, NULL},
     {"put_index", (PyCFunction)(void (*)(void))put_index, METH_FASTCALL, NULL},
+    {"same_entries", (PyCFunction)(void (*)(void))same_entries, METH_FASTCALL, NULL},
     {"whole_records", (PyCFunction)(void (*)(void))whole_records, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -14,6 +14,7 @@ Crash story: nothing is written here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from mmap import mmap
 from struct import Struct
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from txrocketmq.codec.record import (
     MIN_RECORD_BYTES,
     Buffer,
 )
+from txrocketmq.codec.seal import SEAL_HEAD
 from txrocketmq.codec.storefiles import CQ_UNIT
 from txrocketmq.model import properties as props
 from txrocketmq.model.flags import BORN_HOST_V6_FLAG, INNER_BATCH_FLAG, STORE_HOST_V6_FLAG
@@ -34,6 +36,9 @@ from txrocketmq.store.consumequeue import SCHEDULE_TOPIC
 from txrocketmq.store.indexfile import INDEX_ITEM, KeyHasher, tag_index_hash
 
 Crc32 = Callable[[memoryview], int]
+
+BLOCK_BYTES = 1024 * 1024
+"""As much of a log is worth one block where nobody else waits meanwhile."""
 
 MAX_RUNS = 256
 """Queues of one block; another one ends it."""
@@ -86,13 +91,13 @@ class Block(NamedTuple):
 
 
 def scan_block(
-    buffer: Buffer, position: int, limit: int, offset: int, crc: Crc32 | None = None
+    buffer: Buffer | mmap, position: int, limit: int, offset: int, crc: Crc32 | None = None
 ) -> Block:
     """The plain records from a position on.
 
     :param limit: they end there or before; at most the buffer's length.
     :param offset: physical offset of the byte at the position.
-    :param crc: computes CRC-32; bodies are compared with it then.
+    :param crc: computes CRC-32; bodies are compared with it then, and a record that has a seal ends the block.
     """
     if _compiled is not None:
         found = _compiled(buffer, position, limit, offset, crc)
@@ -117,7 +122,7 @@ _hasher = KeyHasher()
 
 
 def scan_block_pure(
-    buffer: Buffer, position: int, limit: int, offset: int, crc: Crc32 | None = None
+    buffer: Buffer | mmap, position: int, limit: int, offset: int, crc: Crc32 | None = None
 ) -> Block:
     """As `scan_block`, in Python."""
     runs: dict[tuple[bytes, int], _Growing] = {}
@@ -146,7 +151,7 @@ def scan_block_pure(
             elif run.next != index:
                 break
             found = _keys_of(text)
-            if found is None:
+            if found is None or (crc is not None and SEAL_HEAD in text):
                 break
             if crc is not None and body_end > body:
                 with view[body:body_end] as piece:

@@ -155,6 +155,16 @@ class QueueFiles:
             other.block, other.block_at = b"", 0
         return self.block[place - self.block_at :][: self.unit_bytes]
 
+    def stretch(self, place: int, size: int) -> bytes:
+        """As many bytes from a place on, from the block at hand if they are there; fewer where units end."""
+        start = place - self.block_at
+        if start < 0 or start + size > len(self.block):
+            self.bring(place)
+            start = place - self.block_at
+        if start >= 0 and start + size <= len(self.block):
+            return self.block[start : start + size]
+        return self._read(place, size) if place >= 0 else b""
+
     def _read(self, place: int, size: int) -> bytes:
         stop = min(place + size, self.unit_count * self.unit_bytes)
         parts = []
@@ -480,7 +490,9 @@ class StoreDirectory:
 
     def index_paths(self) -> list[Path]:
         """The index files, oldest first."""
-        return [path for _, path in _numbered(self.root / "index", is_index_name) if path.stat().st_size]
+        return [
+            path for _, path in _numbered(self.root / "index", is_index_name) if path.stat().st_size
+        ]
 
     def checkpoint(self) -> dict[str, int] | None:
         """The checkpoint's numbers, None when there are none."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from struct import Struct
 
+from txrocketmq import native
 from txrocketmq.codec.crc import crc32
 from txrocketmq.codec.record import MAGIC_V1, RecordHead
 from txrocketmq.codec.seal import SEAL_BYTES, SEAL_HEAD, seal_fault
@@ -29,6 +30,7 @@ from txrocketmq.model.flags import BORN_HOST_V6_FLAG, INNER_BATCH_FLAG, STORE_HO
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.names import LMQ_QUEUE_ID, is_lmq
 from txrocketmq.model.properties import parse_properties
+from txrocketmq.store.blocks import BLOCK_BYTES, Block, scan_block
 from txrocketmq.store.consumequeue import SCHEDULE_TOPIC
 from txrocketmq.store.inspect import (
     LogFault,
@@ -145,7 +147,7 @@ class Verifier:
         at = store.min_offset
         said = at
         while True:
-            at = self._quick(at, min(at + _PROGRESS_BYTES, store.files_end))
+            at = self._go_over(at, min(at + _PROGRESS_BYTES, store.files_end))
             if at - said >= _PROGRESS_BYTES:
                 said = at
                 self._progress(at)
@@ -168,6 +170,45 @@ class Verifier:
     def _say_log_fault(self, fault: LogFault) -> None:
         behind = "nothing valid is behind it" if fault.end is None else f"goes on at {fault.end}"
         self.fault(f"log: no valid record at {fault.start} ({fault.reason}); {behind}")
+
+    def _go_over(self, at: int, stop: int) -> int:
+        """Go over ordinary records in one file; where the first other one, or none, begins."""
+        if native.functions is None:
+            return self._quick(at, stop)
+        while at < stop:
+            found = self._store.buffer_at(at)
+            if found is None:
+                return at
+            file, buffer = found
+            position = at - file.base_offset
+            block = scan_block(buffer, position, min(position + BLOCK_BYTES, file.size), at, crc32)
+            begin, end = at, file.base_offset + block.end
+            if block.records and self._takes(block):
+                at = end
+                continue
+            # One by one where a queue does not have the block's units; else just the one that the block ends before.
+            at = self._quick(begin, max(end, begin + 1))
+            if at == begin:
+                return at
+        return at
+
+    def _takes(self, block: Block) -> bool:
+        """Whether all queues have the units of a block."""
+        queues = []
+        for topic, queue_id, first, units, _ in block.runs:
+            key = (topic.encode(), queue_id)
+            queue = self._queues.get(key)
+            if queue is None or queue.is_batch:
+                return False
+            place = (first - queue.first_index) * CQ_UNIT_BYTES
+            if place < 0 or queue.stretch(place, len(units)) != units:
+                return False
+            queues.append((key, len(units) // CQ_UNIT_BYTES))
+        for key, count in queues:
+            self._matched[key] = self._matched.get(key, 0) + count
+        self.records += block.records
+        self._newest_ms = block.store_timestamp_ms
+        return True
 
     def _quick(self, at: int, stop: int) -> int:
         """Go over ordinary records in one file; where the first other one, or none, begins."""

@@ -12,13 +12,15 @@ from array import array
 from collections.abc import Callable
 from struct import Struct
 
+from txrocketmq import native
 from txrocketmq.codec.record import MAGIC_V1
 from txrocketmq.codec.storefiles import INDEX_ENTRY, INDEX_ENTRY_BYTES
 from txrocketmq.errors import StoreError
 from txrocketmq.model import properties as props
 from txrocketmq.model.flags import BORN_HOST_V6_FLAG, STORE_HOST_V6_FLAG
-from txrocketmq.model.properties import parse_properties
-from txrocketmq.store.indexfile import KeyHasher, tag_index_hash
+from txrocketmq.model.properties import MAX_LONG, parse_properties
+from txrocketmq.store.blocks import BLOCK_BYTES, scan_block
+from txrocketmq.store.indexfile import INDEX_ITEM, KeyHasher, tag_index_hash
 from txrocketmq.store.inspect import IndexFileView, LogFault, LogRecord, StoreDirectory
 
 _ROLLBACK = 0xC
@@ -131,7 +133,7 @@ class IndexVerifier:
         store = self._store
         at, newest_ms = store.min_offset, 0
         while True:
-            at, newest_ms = self._quick(at, newest_ms)
+            at, newest_ms = self._go_over(at, newest_ms)
             found = store.look(at, check_crc=False)
             if isinstance(found, LogRecord):
                 head = found.head
@@ -154,7 +156,32 @@ class IndexVerifier:
             self._fault(f"index {self._entries.name}: points at {entry[0]}, where no record is")
             self._entries.position += INDEX_ENTRY_BYTES
 
-    def _quick(self, at: int, timestamp: int) -> tuple[int, int]:
+    def _go_over(self, at: int, timestamp: int) -> tuple[int, int]:
+        """Go over ordinary records in one file; where the first other one, or none, begins."""
+        compiled = native.functions
+        while compiled is not None:
+            found = self._store.buffer_at(at)
+            if found is None:
+                return at, timestamp
+            file, buffer = found
+            position = at - file.base_offset
+            block = scan_block(buffer, position, min(position + BLOCK_BYTES, file.size), at)
+            entries = self._entries
+            if not block.records or not compiled.same_entries(
+                entries.data, entries.position, entries.end, block.entries
+            ):
+                # As when the index has no tags, or an index file ends: one by one.
+                stop = file.base_offset + block.end if block.records else at + 1
+                begin = at
+                at, timestamp = self._quick(at, timestamp, stop)
+                if at == begin:
+                    break
+                continue
+            entries.position += len(block.entries) // INDEX_ITEM.size * INDEX_ENTRY_BYTES
+            at, timestamp = file.base_offset + block.end, block.store_timestamp_ms
+        return self._quick(at, timestamp)
+
+    def _quick(self, at: int, timestamp: int, stop: int = MAX_LONG) -> tuple[int, int]:
         """Go over ordinary records in one file; where the first other one, or none, begins."""
         found = self._store.buffer_at(at)
         if found is None:
@@ -163,7 +190,7 @@ class IndexVerifier:
         base, size_of_file = file.base_offset, file.size
         position = at - base
         unpack, takes = _HEAD.unpack_from, self._takes
-        while position + 91 <= size_of_file:
+        while position + 91 <= size_of_file and base + position < stop:
             total, magic, offset, flags, stored, body_size = unpack(buffer, position)
             body_end = position + _HEAD_BYTES + body_size
             end = position + total
