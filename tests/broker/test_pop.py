@@ -199,6 +199,12 @@ def test_pops_and_acknowledgements_are_counted(broker: SmallBroker, consumer: Po
     assert sum_of("GROUP_CK_NUMS", "TopicA@G") == sum_of("BROKER_CK_NUMS", "ClusterA") == 1
     assert sum_of("GROUP_ACK_NUMS", "TopicA@G") == sum_of("BROKER_ACK_NUMS", "ClusterA") == 3
     assert sum_of("GROUP_GET_NUMS", "TopicA@G") == 4
+    # One of the pop, three of acknowledgements; they are no traffic of users.
+    log = "rmq_sys_REVIVE_LOG_ClusterA"
+    assert sum_of("TOPIC_PUT_NUMS", log) == 4
+    assert sum_of("TOPIC_PUT_SIZE", log) > 4 * 200
+    assert sum_of("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", "ClusterA") == 4
+    assert sum_of("BROKER_PUT_NUMS", "ClusterA") == 8
 
 
 def test_run_time_figures_tell_what_is_out_and_waits(

@@ -17,6 +17,7 @@ from interop.harness.clients import Admin
 from interop.harness.cluster import Cluster, close_all, make_cluster
 from interop.harness.columns import Column, chosen_columns
 from interop.harness.jvm import JvmSlots
+from interop.harness.own_brokers import OwnBrokers
 from interop.harness.puppet import PuppetPool
 
 
@@ -63,6 +64,14 @@ def cluster(
             fresh.broker_name
         )
     return clusters[column.servers]
+
+
+@pytest.fixture
+def own(
+    column: Column, clusters: dict[str, Cluster], puppets: PuppetPool, jvm_slots: JvmSlots
+) -> OwnBrokers:
+    """Where brokers with settings of their own come from."""
+    return OwnBrokers(column, clusters, puppets, jvm_slots)
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,10 @@ import pytest
 from interop.harness import checks
 from interop.harness.cell import Cell
 from interop.harness.clients import Admin, Producer, PushConsumer, Row
-from interop.harness.cluster import Cluster, close_all, make_cluster
-from interop.harness.columns import Column, by_tier
+from interop.harness.cluster import Cluster, close_all
+from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
+from interop.harness.own_brokers import OwnBrokers
 from interop.harness.puppet import Puppet, PuppetError, PuppetPool
 from interop.harness.replicas import ReplicaGroup
 from interop.harness.waiting import wait_until
@@ -67,40 +66,6 @@ BUSY = re.compile(
 def counted(rows: list[Row]) -> list[Row]:
     """Without the message that made the topic."""
     return [row for row in rows if row.seq >= 0]
-
-
-class OwnBrokers:
-    """Makes brokers with settings of their own, of the column's provider; nothing else runs beside one."""
-
-    def __init__(
-        self, column: Column, clusters: dict[str, Cluster], puppets: PuppetPool, slots: JvmSlots
-    ) -> None:
-        self.column = column
-        self._clusters, self._puppets, self._slots = clusters, puppets, slots
-
-    @contextmanager
-    def broker(self, settings: Mapping[str, str]) -> Iterator[tuple[Cluster, Puppet, Admin]]:
-        """One that runs and is registered, a puppet, and an operator."""
-        close_all(self._clusters)
-        puppet = self._puppets.get(self.column.line, self.column.serialize)
-        made = make_cluster(self.column.servers, self._slots, broker_settings=settings)
-        with puppet.in_use(), made as cluster:
-            admin = Admin(puppet, cluster.namesrv)
-            try:
-                admin.wait_broker(cluster.broker_name)
-                yield cluster, puppet, admin
-            except BaseException as failure:
-                failure.add_note(cluster.logs())
-                raise
-            admin.forget()
-
-
-@pytest.fixture
-def own(
-    column: Column, clusters: dict[str, Cluster], puppets: PuppetPool, jvm_slots: JvmSlots
-) -> OwnBrokers:
-    """Where brokers with settings of their own come from."""
-    return OwnBrokers(column, clusters, puppets, jvm_slots)
 
 
 @pytest.mark.short_columns(CI)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections import Counter, defaultdict
@@ -131,6 +132,32 @@ class TestRetry:
         waited = [m.stored_ms - first[m.seq] for m in times if m.reconsumed == 1]
         assert min(waited) >= DELAYS_MS[1]
 
+    @pytest.mark.short_columns("none")
+    def test_their_topics_may_be_read_and_written(self, cell: Cell) -> None:
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            cell.make_topics(producer, cell.topic)
+            with WatchedConsumer(
+                cell.puppet,
+                cell.namesrv,
+                cell.group,
+                cell.topic,
+                fail_times=[99],
+                max_reconsume=0,
+                **QUICK,
+            ) as consumer:
+                consumer.wait(1)
+                producer.send(cell.topic, cell.seed, 1, size=SIZE)
+                # Made by the heartbeat of the group, and by the first message that it gives up.
+                for topic in (f"%RETRY%{cell.group}", f"%DLQ%{cell.group}"):
+                    cell.admin.wait_route(topic)
+                    route = cell.admin.command("topicRoute", "-t", topic)["output"]
+                    values = dict(
+                        re.findall(r'"(perm|readQueueNums|writeQueueNums)":\s*(\d+)', route)
+                    )
+                    assert values == {"perm": "6", "readQueueNums": "1", "writeQueueNums": "1"}
+                dead = dead_letters(cell, 1)
+        checks.nothing_is_lost(dead, [0])
+
     def test_an_orderly_group_gives_up_without_a_detour(self, cell: Cell) -> None:
         count = min(cell.count, 60)
         with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
@@ -200,6 +227,50 @@ class TestTransactions:
             assert not needless
             assert not {seq for seq in twice if seq % 4 == 0}
         assert {seq for seq in range(count) if seq % 4 >= 2} <= set(asked)
+
+    @pytest.mark.short_columns("none")
+    def test_another_producer_of_the_group_is_asked_when_the_sender_is_gone(
+        self, cell: Cell
+    ) -> None:
+        few, outcomes = 12, ["unknown:commit", "unknown:rollback"]
+        sending = cell.another_puppet()
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            cell.make_topics(producer, cell.topic)
+        with (
+            TransactionProducer(
+                cell.puppet, cell.namesrv, cell.group + "-t", outcomes, **QUICK
+            ) as living,
+            WatchedConsumer(cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK) as consumer,
+        ):
+            # Brokers hear of a producer once it knows their topic.
+            living.send(cell.topic, cell.seed, 2, first=few, size=SIZE)
+            dying = TransactionProducer(sending, cell.namesrv, cell.group + "-t", outcomes, **QUICK)
+            dying.send(cell.topic, cell.seed, few, size=SIZE)
+            sending.kill()
+            assert living.wait_asked(few + 2) == few + 2
+            due = range(0, few + 2, 2)
+            rows = counted(consumer.wait_for_all(due))
+        checks.nothing_is_lost(rows, due)
+        checks.bodies_are_whole(rows, cell.seed, SIZE)
+
+    @pytest.mark.short_columns("none")
+    def test_nobody_is_asked_before_the_time_that_the_message_names(self, cell: Cell) -> None:
+        few = 6
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            cell.make_topics(producer, cell.topic)
+        with (
+            TransactionProducer(
+                cell.puppet, cell.namesrv, cell.group + "-t", ["unknown:commit"], **QUICK
+            ) as deciding,
+            WatchedConsumer(cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK) as consumer,
+        ):
+            # Brokers of the cells ask after one and a half to four and a half seconds.
+            deciding.send(cell.topic, cell.seed, few, size=SIZE, immunity_s="9")
+            assert deciding.wait_asked(1, 8_000) == 0
+            assert deciding.wait_asked(few) == few
+            rows = counted(consumer.wait_for_all(range(few)))
+        checks.nothing_is_lost(rows, range(few))
+        checks.bodies_are_whole(rows, cell.seed, SIZE)
 
 
 class TestFilters:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
+import signal
 import time
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from interop.harness import checks
 from interop.harness.cell import Cell
-from interop.harness.clients import PATIENCE_MS, Producer
+from interop.harness.clients import PATIENCE_MS, Producer, PushConsumer
 from interop.harness.kinds import WatchedConsumer
 from interop.harness.puppet import PuppetError
+from interop.harness.waiting import wait_until
+from tests.interop.test_java_kinds_of_queues import Link
+from txrocketmq.model.codes import RequestCode as R
 
 pytestmark = [
     pytest.mark.java,
@@ -90,3 +97,71 @@ class TestMovedGroups:
                 rows = copied.rows()
         checks.nothing_is_lost(rows, range(count, 2 * count))
         assert min(row.seq for row in rows) == count
+
+
+@pytest.mark.short_columns("none")
+class TestAskedPositions:
+    """What operators' programs ask a broker about groups that run and groups that do not, before and after its restart."""
+
+    def test_who_consumes_how_far_and_how_late(self, cell: Cell) -> None:
+        few, topic = 40, cell.topic
+        running, offline = cell.group, cell.group + "-offline"
+        quick: dict[str, Any] = {
+            "persist_offset_ms": 500,
+            "poll_namesrv_ms": 1_000,
+            "heartbeat_ms": 1_000,
+        }
+        with Producer(cell.puppet, cell.namesrv, cell.group + "-p") as producer:
+            cell.admin.create_topic(cell.cluster.broker_address, topic, 1)
+            cell.admin.wait_route(topic)
+            producer.send(topic, cell.seed, few, size=SIZE)
+            with PushConsumer(cell.puppet, cell.namesrv, offline, topic, **quick) as leaving:
+                leaving.wait_for_all(range(few))
+                wait_committed(cell, offline, few)
+            with PushConsumer(cell.puppet, cell.namesrv, running, topic, **quick) as consumer:
+                producer.send(topic, cell.seed, few, first=few, size=SIZE)
+                consumer.wait_for_all(range(2 * few))
+                wait_committed(cell, running, 2 * few)
+                self.is_told(cell, running, offline, few)
+                cell.cluster.restart_broker(signal.SIGTERM)
+                cell.admin.wait_broker(cell.cluster.broker_name)
+                self.is_told(cell, running, offline, few)
+
+    def is_told(self, cell: Cell, running: str, offline: str, few: int) -> None:
+        topic = cell.topic
+        with Link(cell.cluster.broker_address) as link:
+
+            def told(code: int, **fields: object) -> Any:
+                return json.loads(
+                    re.sub(rb"([{,])(\d+):", rb'\1"\2":', link.told(code, **fields).body)
+                )
+
+            def consuming() -> set[str]:
+                return set(told(R.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic)["groupList"])
+
+            # Whoever runs and whoever was there.
+            wait_until(lambda: consuming() == {running, offline}, "both groups")
+            wait_until(lambda: self.lags(cell) == {running: 0, offline: few}, "the lags", pause_s=1)
+            spans = {
+                group: told(R.QUERY_CONSUME_TIME_SPAN, topic=topic, group=group)[
+                    "consumeTimeSpanSet"
+                ]
+                for group in (running, offline)
+            }
+            for group, (span,) in spans.items():
+                assert span["messageQueue"]["queueId"] == 0, group
+                assert 0 < span["minTimeStamp"] <= span["consumeTimeStamp"] <= span["maxTimeStamp"]
+            assert spans[running][0]["delayTime"] == 0
+            assert spans[running][0]["consumeTimeStamp"] == spans[running][0]["maxTimeStamp"]
+            assert spans[offline][0]["delayTime"] > 0
+            # Where the slowest of the others stands, as seen by the one that is ahead.
+            offsets = told(
+                R.QUERY_CORRECTION_OFFSET, topic=topic, compareGroup=running, filterGroups="nobody"
+            )["correctionOffsets"]
+            assert offsets == {"0": few}
+
+    def lags(self, cell: Cell) -> dict[str, int]:
+        """How far each group of the topic is behind, as the official tool shows it for a whole broker."""
+        shown = command(cell, "brokerConsumeStats", "-b", cell.cluster.broker_address)
+        rows = [line.split() for line in shown.splitlines() if line.startswith(cell.topic)]
+        return {group: int(behind) for _, group, _, _, _, _, behind, *_ in rows}

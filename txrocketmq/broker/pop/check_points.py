@@ -210,7 +210,7 @@ class CheckPoints:
         self, entry: PopCheckPoint | AckMsg | BatchAckMsg, revive_queue: int, put: PutMessageResult
     ) -> None:
         if put.is_ok and not put.is_remote:
-            self._queues[revive_queue].written(entry, put.queue_offset)
+            self._queues[revive_queue].written(entry, put)
 
     async def write_point(self, point: PopCheckPoint, revive_queue: int) -> bool:
         """Write a check point to the log; whether it is there."""

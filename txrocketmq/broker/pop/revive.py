@@ -181,8 +181,10 @@ class ReviveQueue:
         self._take(entry, -1)
         return True
 
-    def written(self, entry: Entry, place: int) -> None:
-        """A record was just written: it need not be read when all before it was."""
+    def written(self, entry: Entry, put: PutMessageResult) -> None:
+        """A record was just written: it is counted, and need not be read when all before it was."""
+        self._parts.stats.of_topic(self._parts.log.topic).count(put.wrote_bytes)
+        place = put.queue_offset
         if place == self.next_offset and self._is_running and self._is_placed:
             self.next_offset = place + 1
             self._take(entry, place)
@@ -399,7 +401,7 @@ class ReviveQueue:
         record.wait_store_msg_ok = False
         put = parts.store.put_message(record)
         if isinstance(put, PutMessageResult) and put.is_ok:
-            self.written(entry, put.queue_offset)
+            self.written(entry, put)
 
     async def _find(self, point: Point, offset: int) -> MessageExt | None:
         """The message at an offset; None when the log has it no more."""
