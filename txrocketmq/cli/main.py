@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import txrocketmq
+from txrocketmq import native
 from txrocketmq.cli.store import store
 
 _LONGEST_PATH = 255
@@ -25,7 +26,11 @@ _NAMESRV = click.option(
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(txrocketmq.__version__, prog_name="txrocketmq")
+@click.version_option(
+    txrocketmq.__version__,
+    prog_name="txrocketmq",
+    message=f"%(prog)s, version %(version)s\ncompiled functions {native.description}",
+)
 def main() -> None:
     """Speak to a RocketMQ cluster. The servers themselves are started with twistd."""
 

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
+from txrocketmq import native
 from txrocketmq.codec import fastjson, layouts
 from txrocketmq.codec.header_codec import header_codec, quote, text_map
 from txrocketmq.codec.headers import Header, Int32
@@ -54,6 +55,10 @@ _build_binary_head = _binary_layout.build
 _pairs = lower_pairs(layouts.MAP_ENTRIES, ProtocolError)
 _parse_pairs = _pairs.parse
 _build_pairs = _pairs.build
+
+
+#: Compiled: a frame without its body; None where a text needs more than copying.
+_json_reply = None if native.functions is None else native.functions.json_reply
 
 
 class _JsonHead(msgspec.Struct, gc=False):
@@ -374,6 +379,12 @@ def encode_reply(
             head = _json_head(code, _OWN_NAME, CURRENT_VERSION, opaque, flag, remark, texts)
         else:  # the usual success, spelled out: two thirds of the time of the general way
             members = header_codec(header.__class__).encode_json(header)
+            if _json_reply is not None and body.__class__ is bytes:
+                reply = _json_reply(
+                    code, members, ext_fields, flag, _OWN_MIDDLE, opaque, _OWN_END, len(body)
+                )
+                if reply is not None:
+                    return [reply, body] if body else [reply]
             if ext_fields:
                 members = _more_members(members, ext_fields)
             head = (

@@ -266,7 +266,7 @@ static int walk(Block *block, const unsigned char *data, size_t *position, size_
         const unsigned char *head = data + at;
         int64_t index = (int64_t)get_64(head + 20), told = (int64_t)get_64(head + 28);
         Parts parts;
-        Text uniq_key, keys, tag;
+        Text uniq_key = {0}, keys = {0}, tag = {0};
         int is_new;
         if (told != offset || index <= 0 || index == INT64_MAX || get_32(head + FLAGS_AT) & SPECIAL ||
             !take_apart(data, at, limit, &parts))

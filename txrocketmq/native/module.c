@@ -5,10 +5,12 @@
 static PyMethodDef *const TABLES[] = {
     blocks_methods,
     hashes_methods,
+    record_methods,
+    sends_methods,
 };
 
 static int (*const SETUPS[])(PyObject *module) = {
-    NULL,
+    sends_setup,
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -29,7 +31,7 @@ PyMODINIT_FUNC PyInit__native(void)
         if (PyModule_AddFunctions(module, TABLES[i]) < 0)
             goto failed;
     for (size_t i = 0; i < COUNT(SETUPS); i++)
-        if (SETUPS[i] != NULL && SETUPS[i](module) < 0)
+        if (SETUPS[i](module) < 0)
             goto failed;
     if (PyModule_AddIntConstant(module, "SOURCES", SOURCES_CRC) < 0)
         goto failed;

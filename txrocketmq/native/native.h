@@ -64,7 +64,44 @@ static inline uint64_t get_64(const unsigned char *at)
 /* blocks.c: stretches of the log. */
 extern PyMethodDef blocks_methods[];
 
-/* hashes.c: Java's hashes. */
+/* An ASCII text's characters, which belong to the text; NULL, without an exception, for anything else. */
+static inline const unsigned char *ascii(PyObject *text, Py_ssize_t *size)
+{
+    if (!PyUnicode_Check(text))
+        return NULL;
+    const char *found = PyUnicode_AsUTF8AndSize(text, size);
+    if (found == NULL) {
+        PyErr_Clear();
+        return NULL;
+    }
+    return *size == PyUnicode_GetLength(text) ? (const unsigned char *)found : NULL;
+}
+
+/* Java's hash of a text that begins with one that has this hash. */
+static inline uint32_t hash_on(uint32_t hash, const unsigned char *text, Py_ssize_t size)
+{
+    for (Py_ssize_t i = 0; i < size; i++)
+        hash = 31 * hash + text[i];
+    return hash;
+}
+
+/* What the index keeps of a hash. */
+static inline int32_t index_form(uint32_t hash)
+{
+    if (hash & 0x80000000u)
+        hash = 0u - hash;
+    /* The smallest number has no absolute value. */
+    return hash == 0x80000000u ? 0 : (int32_t)hash;
+}
+
+/* hashes.c: Java's hashes, and index entries. */
 extern PyMethodDef hashes_methods[];
+
+/* record.c: records into the log's mapping. */
+extern PyMethodDef record_methods[];
+
+/* sends.c: texts of messages that are sent. */
+extern PyMethodDef sends_methods[];
+int sends_setup(PyObject *module);
 
 #endif

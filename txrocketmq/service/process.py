@@ -6,6 +6,7 @@ Stands for the ``main`` methods of the official start-up classes.
 from __future__ import annotations
 
 import gc
+import platform
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from txrocketmq import native
+from txrocketmq.codec import crc
 from txrocketmq.errors import RocketMQError
 from txrocketmq.service.startup import abort
 
@@ -59,6 +62,12 @@ class ProcessService(Service):
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         for line in self._warnings:
             self._log.warn("{line}", line=line)
+        self._log.info(
+            "Python {version}, compiled functions {state}, CRC by {crc}",
+            version=platform.python_version(),
+            state=native.description,
+            crc=crc.name,
+        )
         # Once the reactor runs: from then on signals are ours, and a failure can stop it.
         self._reactor.callWhenRunning(self._begin)
 

@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from txrocketmq.codec.crc import crc32 as fast_crc32
+from txrocketmq.codec.placing import put_record
 from txrocketmq.codec.record import (
     BLANK_RECORD_BYTES,
     MAGIC_V1,
@@ -106,6 +107,7 @@ class CommitLog:
         self._is_sealing = config.enabled_append_prop_crc
         self._encode = encode_sealed_record if self._is_sealing else encode_record
         self._size_of = sealed_record_size if self._is_sealing else record_size
+        self._put = None if self._is_sealing else put_record
         self._max_properties = MAX_PROPERTIES_BYTES
         if self._is_sealing:
             # Perhaps a separator has to go before it.
@@ -131,6 +133,34 @@ class CommitLog:
             position = tail.position
             base_offset = tail.base_offset
             physical_offset = base_offset + position
+            put = self._put
+            if put is not None and self.read_only is None:
+                writable = tail.writable
+                size = put(
+                    tail.buffer,
+                    position,
+                    writable if writable < self._records_end else self._records_end,
+                    record.topic,
+                    record.queue_id,
+                    record.body,
+                    record.properties,
+                    record.flag,
+                    sys_flag,
+                    record.born_timestamp,
+                    record.born_host,
+                    record.store_host,
+                    record.reconsume_times,
+                    record.prepared_transaction_offset,
+                    queue_offset,
+                    physical_offset,
+                    now_ms,
+                )
+                if size is not None:
+                    tail.position = end = position + size
+                    if base_offset + end >= queue.prepare_at:
+                        queue.prepare()
+                    self.last_store_timestamp_ms = now_ms
+                    return PutMessageResult(_PUT_OK, physical_offset, queue_offset, size, now_ms)
             if body_size >= IN_PLACE_BYTES and not self._is_sealing:
                 result = self._append_in_place(tail, record, queue_offset, now_ms)
                 return result or self._append_carefully(record, queue_offset, now_ms)

@@ -26,7 +26,7 @@ from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk, IMapping
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.filenames import is_index_name
-from txrocketmq.store.indexfile import INDEX_ITEM, IndexFile, KeyHasher, index_file_name
+from txrocketmq.store.indexfile import IndexFile, KeyHasher, index_file_name
 
 AHEAD_BYTES = 1024 * 1024
 """How far ahead of the next entry blocks are allocated."""
@@ -300,10 +300,22 @@ class IndexService:
         :param tag_hash: `tag_index_hash` of its tag, -1 without one. 4.x does not index tags, 5.4 does.
         """
         put = self._put
+        current = self._current
         if physical_offset <= self.end_offset:
             if physical_offset != self._resumed_offset or not self._resuming:
                 return
             put = self._put_missing
+        elif (
+            current is not None
+            and not self._waiting
+            and current.put_message(
+                topic, uniq_key, keys, tag_hash, physical_offset, store_timestamp_ms
+            )
+        ):
+            self.end_offset = physical_offset
+            if current.count + 1024 > current.put_limit and not self._blocking:
+                self._make_room()
+            return
         self.end_offset = physical_offset
         if uniq_key:
             put(self._hasher.hash(topic, uniq_key), physical_offset, store_timestamp_ms)

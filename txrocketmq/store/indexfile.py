@@ -34,6 +34,13 @@ _MAX_INT = 0x7FFFFFFF
 INDEX_ITEM = Struct("<iqq")
 """An entry that has no place yet: key hash, physical offset, store time in ms."""
 
+#: Compiled: the hash of an ASCII key; the entries of one message. None for what the pure code has to do.
+_index_hash, _put_keys = (
+    (None, None)
+    if native.functions is None
+    else (native.functions.index_hash, native.functions.put_keys)
+)
+
 
 def index_file_name(now_ms: int) -> str:
     """The official name for a file made now, in local time."""
@@ -77,6 +84,10 @@ class KeyHasher:
 
     def hash(self, topic: str, key: str) -> int:
         """What `index_hash` gives."""
+        if _index_hash is not None:
+            found: int | None = _index_hash(topic, key)
+            if found is not None:
+                return found
         head = f"{topic}#{key[:-4]}"
         start = self._heads.get(head)
         if start is None:
@@ -296,6 +307,41 @@ class IndexFile:
             self.begin_offset = physical_offset
             self.begin_timestamp_ms = store_timestamp_ms
         self.count = count + 1
+        self.end_offset = physical_offset
+        self.end_timestamp_ms = store_timestamp_ms
+        return True
+
+    def put_message(
+        self,
+        topic: str,
+        uniq_key: str | None,
+        keys: str | None,
+        tag_hash: int,
+        physical_offset: int,
+        store_timestamp_ms: int,
+    ) -> bool:
+        """Add all entries of a message, as `txrocketmq.store.index.IndexService.put_keys` says, and write the header; False where that
+        has to be done one by one: nothing was added."""
+        if _put_keys is None:
+            return False
+        found = _put_keys(
+            self._buffer,
+            self.slots,
+            self.count,
+            self.put_limit,
+            self.slots_used,
+            self.begin_offset,
+            self.begin_timestamp_ms,
+            topic,
+            uniq_key,
+            keys,
+            tag_hash,
+            physical_offset,
+            store_timestamp_ms,
+        )
+        if found is None:
+            return False
+        self.count, self.slots_used = found
         self.end_offset = physical_offset
         self.end_timestamp_ms = store_timestamp_ms
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from txrocketmq import native
 from txrocketmq.model import properties as props
 from txrocketmq.model.message_id import create_uniq_id
 from txrocketmq.model.properties import PROPERTY_SEPARATOR, parse_properties
@@ -42,6 +43,10 @@ class Prepared(NamedTuple):
     is_special: bool
 
 
+#: Compiled: the usual text, which is complete and asks for nothing special; None for any other.
+_prepare_plain = None if native.functions is None else native.functions.prepare
+
+
 class PropertyWriter:
     """Adds one broker's own properties to messages.
 
@@ -57,9 +62,20 @@ class PropertyWriter:
             props.CLUSTER: cluster,
         }
         self._suffix = _text(self._own)
+        self._suffix_bytes = self._suffix.encode("utf-8", "replace")
 
     def prepare(self, text: str | None) -> Prepared:
         """The client's properties with the broker's own behind them."""
+        if text and _prepare_plain is not None:
+            prepared: Prepared | None = _prepare_plain(
+                text, _NOTEWORTHY, self._suffix_bytes, Prepared
+            )
+            if prepared is not None:
+                return prepared
+        return self.prepare_any(text)
+
+    def prepare_any(self, text: str | None) -> Prepared:
+        """As `prepare`, in Python."""
         if not text:
             uniq_key = create_uniq_id()
             stored = f"{props.UNIQ_KEY}\x01{uniq_key}\x02{self._suffix}"
