@@ -26,7 +26,7 @@ from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk, IMapping
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.filenames import is_index_name
-from txrocketmq.store.indexfile import IndexFile, KeyHasher, index_file_name
+from txrocketmq.store.indexfile import INDEX_ITEM, IndexFile, KeyHasher, index_file_name
 
 AHEAD_BYTES = 1024 * 1024
 """How far ahead of the next entry blocks are allocated."""
