@@ -108,6 +108,11 @@ class SeededNetwork(Network):
             for what in waiting:
                 self.clock.callLater(0, what)
 
+    def forget(self, host: str) -> None:
+        """A machine is lost: what waits for a way from it or to it is sent by nobody again."""
+        for pair in [pair for pair in self._held if host in pair]:
+            del self._held[pair]
+
     def arrive(self, pair: frozenset[str], what: Callable[[], object]) -> None:
         """Something comes to the end of its way."""
         if pair in self._parted:

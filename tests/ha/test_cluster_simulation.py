@@ -32,6 +32,8 @@ ROUTES_S = 40.0
 """A broker registers every 30 s, and is asked for again within 5 s where a name server did not answer; some for the network."""
 SENDS_AGAIN_S = 12
 """A client dials a broker that refused it again after 10 s at most."""
+UNDER_WAY_S = 1.0
+"""Longer than anything is under way between two hosts that are not parted."""
 HOSTS = (*NAMES, *BROKERS, PRODUCER, CONSUMER)
 
 
@@ -135,9 +137,14 @@ class Schedule:
         old = self.world.master
         slaves = self.world.slaves
         for slave in slaves:
+            if not slave.is_buried and slave.disk.ended is not None:
+                self.has_ended(slave, slave.disk.ended)
+            slave.disk.disarm()
             if not slave.is_up:
                 slave.start()
-            slave.disk.disarm()
+        # As the page of the cluster by hand says: first the slaves have all that was on its way to them.
+        self.run(UNDER_WAY_S)
+        self.world.network.forget(old.host)
         best = max(slaves, key=lambda slave: slave.log_end)
         best.end("kill")
         old.broker_id, best.broker_id = best.broker_id, 0

@@ -166,8 +166,9 @@ def test_elections_and_cleaning_ask_the_leader() -> None:
     cleaning = admin.controllers.clean_broker_data(
         "c:1", "broker-c", cluster="C", broker_ids=[2, 3]
     )
-    with pytest.raises(RemotingConnectError):
-        finished(cleaning)
+    failures: list[Failure] = []
+    Deferred.fromCoroutine(cleaning).addErrback(failures.append)
+    assert failures[0].check(RemotingConnectError)
     assert servers.asked[2][0] == RequestCode.CONTROLLER_GET_METADATA_INFO
     code, fields, *_ = servers.asked[3]
     assert code == RequestCode.CLEAN_BROKER_DATA
