@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from store_tool import Unpack, change, contents, lock_holder, log_file, tool
 
 from txrocketmq.errors import StoreError
 from txrocketmq.model.message import MessageRecord
+from txrocketmq.store import rebuild, verify
 from txrocketmq.store.disk import RealDisk
 from txrocketmq.store.inspect import StoreDirectory
 from txrocketmq.store.rebuild import close_store, open_store
@@ -198,6 +201,51 @@ def test_what_was_exported_can_be_imported_elsewhere(unpack: Unpack, tmp_path: P
             assert message["queueOffset"] == int(str(original["queueOffset"])) + already
             for field in ("body", "properties", "bornTimestamp", "bornHost", "size"):
                 assert message[field] == original[field]
+
+
+@pytest.mark.parametrize("line", ["4.9.7", "5.4.0"])
+def test_a_whole_official_store_goes_through_export_and_import(
+    line: str, unpack: Unpack, tmp_path: Path
+) -> None:
+    root, target = unpack(line), tmp_path / "target"
+    target.mkdir()
+    tool("export", root, tmp_path / "messages")
+    said = tool("import", target, tmp_path / "messages")
+    wanted = messages(root)
+    assert said.output == f"{len(wanted)} messages, 0 not taken\n"
+    assert len(wanted) > 1400
+    # Offsets begin where the official ones do, so they are the same; all but the places of records with a new length are, too.
+    for message, original in zip(messages(target), wanted, strict=True):
+        for place in ("physicalOffset", "msgId"):
+            del message[place], original[place]
+        assert message == original
+    verified = tool("verify", target)
+    assert verified.exit_code == 0
+    assert f"{len(wanted)} records" in verified.output
+    # What was imported can be exported again, and is the same.
+    tool("export", target, tmp_path / "again")
+    assert len(messages(target)) == len(wanted)
+
+
+@pytest.mark.parametrize("command", ["dump", "verify", "repair", "export", "import"])
+def test_long_work_says_how_far_it_is(
+    command: str, unpack: Unpack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = unpack("5.4.0")
+    file = tmp_path / "messages"
+    tool("export", root, file)
+    monkeypatch.setattr(rebuild, "PROGRESS_BYTES", 300_000)
+    monkeypatch.setattr(verify, "_PROGRESS_BYTES", 300_000)
+    more = [file] if command in ("export", "import") else []
+    lines = tool(command, root, *more).stderr.splitlines()
+    found = [re.fullmatch(r"(\d+) % \((\d+)\)", line) for line in lines]
+    shares = [int(match[1]) for match in found if match]
+    places = [int(match[2]) for match in found if match]
+    assert len(shares) >= 2
+    assert shares == sorted(set(shares))
+    assert 14 <= shares[0] <= 50
+    assert shares[-1] <= 100
+    assert all(b - a >= 300_000 for a, b in pairwise(places))
 
 
 def test_a_deleted_topic_is_no_fault_and_stays_deleted(unpack: Unpack) -> None:

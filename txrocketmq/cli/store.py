@@ -184,9 +184,15 @@ def _chosen(
 ) -> Iterator[LogRecord]:
     from txrocketmq.model import properties as props
     from txrocketmq.model.properties import parse_properties
+    from txrocketmq.store import rebuild
     from txrocketmq.store.inspect import LogFault
 
+    progress, said = _share(found.min_offset, found.files_end), found.min_offset
     for item in found.walk():
+        offset = item.start if isinstance(item, LogFault) else item.offset
+        if offset - said >= rebuild.PROGRESS_BYTES:
+            said = offset
+            progress(said)
         if isinstance(item, LogFault):
             click.echo(f"no valid record at {item.start}: {item.reason}", err=True)
             continue
@@ -204,6 +210,12 @@ def _chosen(
             if key not in keys and key != found_keys.get(props.UNIQ_KEY):
                 continue
         yield item
+
+
+def _share(begin: int, end: int) -> Callable[[int], None]:
+    """What says on standard error how far something is."""
+    whole = max(end - begin, 1)
+    return lambda at: click.echo(f"{(at - begin) * 100 // whole} % ({at})", err=True)
 
 
 def _described(record: LogRecord) -> dict[str, Any]:
@@ -260,11 +272,7 @@ def verify(directory: Path, commitlog: Path | None, no_index: bool) -> None:
         click.echo(
             "a broker runs on this directory: what it writes meanwhile looks like faults", err=True
         )
-    whole = max(found.files_end - found.min_offset, 1)
-
-    def progress(offset: int) -> None:
-        click.echo(f"{(offset - found.min_offset) * 100 // whole} % ({offset})", err=True)
-
+    progress = _share(found.min_offset, found.files_end)
     verifier = Verifier(found, click.echo, progress, with_index=not no_index)
     faults = verifier.run()
     click.echo(
@@ -307,9 +315,7 @@ def repair(
             raise click.ClickException(str(error)) from error
         base = settings.section(MessageStoreConfig)
 
-    def progress(offset: int) -> None:
-        click.echo(f"at {offset} of {found.files_end}", err=True)
-
+    progress = _share(found.min_offset, found.files_end)
     state = rebuild.read_log(found, progress)
     for fault in state.faults:
         behind = "the log ends there" if fault.end is None else f"the next one is at {fault.end}"
@@ -370,7 +376,7 @@ def import_(directory: Path, source: Path, commitlog: Path | None) -> None:
     try:
         with source.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        taken, refused = import_messages(config, memoryview(data), click.echo)
+        taken, refused = import_messages(config, memoryview(data), click.echo, _share(0, len(data)))
     except (OSError, RocketMQError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{taken} messages, {refused} not taken")

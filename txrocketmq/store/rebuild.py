@@ -41,6 +41,9 @@ CUT, SKIP = "cut", "skip"
 FILLER_TOPIC = "X"
 """Topic of the record that bridges damage. It is marked as rolled back, so it enters neither queues nor index."""
 
+PROGRESS_BYTES = 1 << 26
+"""After so many bytes somebody who waits is told how far it is."""
+
 _DERIVED = (*KINDS, "index", "checkpoint")
 _FLUSH_EVERY = 100_000
 
@@ -78,7 +81,7 @@ def read_log(store: StoreDirectory, progress: Callable[[int], object]) -> LogSta
         records += 1
         newest_ms = item.head.store_timestamp
         state.queues.add((item.head.topic, item.head.queue_id))
-        if item.offset - said > 1 << 26:
+        if item.offset - said >= PROGRESS_BYTES:
             said = item.offset
             progress(said)
     return attrs.evolve(state, records=records)
@@ -273,18 +276,22 @@ def _finish(work: Deferred[None]) -> None:
 
 
 def import_messages(
-    config: MessageStoreConfig, data: bytes | memoryview, say: Callable[[str], object]
+    config: MessageStoreConfig,
+    data: bytes | memoryview,
+    say: Callable[[str], object],
+    progress: Callable[[int], object] = lambda _: None,
 ) -> tuple[int, int]:
     """Append exported records, each to its topic and queue, behind what is there; how many were taken and how many not.
 
     Offsets are new; store times are kept where they are not older than the newest one.
 
     :param data: records one behind the other.
+    :param progress: called with the position in the data, now and then.
     :raises RecordError: naming the position of the first bad record; those before it are in the store.
     """
     clock = Clock()
     store = open_store(config, clock)
-    taken = refused = position = 0
+    taken = refused = position = said = 0
     try:
         newest = store.checkpoint.physic_msg_timestamp_ms
         while position < len(data):
@@ -299,6 +306,9 @@ def import_messages(
                 refused += 1
                 status = result.status.name if isinstance(result, PutMessageResult) else result
                 say(f"message {message.msg_id} of {message.topic} is not taken: {status}")
+            if position - said >= PROGRESS_BYTES:
+                said = position
+                progress(position)
             if taken % _FLUSH_EVERY == 0:
                 store.queue_table.flush()
     finally:
