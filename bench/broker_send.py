@@ -22,6 +22,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
+from txrocketmq import native
 from txrocketmq.broker.config_files import ConfigFiles
 from txrocketmq.broker.core import BrokerCore
 from txrocketmq.codec.command import RemotingCommand
@@ -209,6 +210,7 @@ def main(reactor: Any, *arguments: str) -> Generator[Deferred[Any], Any, None]:
     try:
         yield bench.open()
         yield bench.feed(requests(2000, 128, 0), 2000)
+        print(f"compiled functions {native.description}")
         print(f"{'header':>9} {'body':>6} {'at once':>8} {'us/message':>11}")
         for kind, serialize_type in (("JSON", 0), ("ROCKETMQ", 1)):
             for body_bytes in (128, 1024):

@@ -25,6 +25,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
+from txrocketmq import native
 from txrocketmq.codec import crc
 from txrocketmq.codec.record import BatchItem, encode_record
 from txrocketmq.config.schema import MessageStoreConfig
@@ -161,7 +162,7 @@ def measure(place: Path, body_bytes: int, count: int) -> Generator[Deferred[Any]
 def main(_: object, directory: str | None = None) -> Generator[Deferred[Any], Any, None]:
     place = Path(tempfile.mkdtemp(prefix="ratio-", dir=directory))
     print(
-        f"CRC by {crc.name}; microseconds of CPU a message, then ratios to raw, target, messages/s"
+        f"CRC by {crc.name}, compiled functions {native.description}; microseconds of CPU a message, then ratios to raw, target, messages/s"
     )
     print(
         f"{'body':>6} {'raw':>6} {'ready':>6} {'append':>7} {'batch':>6} {'put':>6} {'process':>8}   "

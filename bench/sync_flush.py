@@ -26,6 +26,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
 from bench.broker_send import Bench, requests
+from txrocketmq import native
 from txrocketmq.service.kernel_syncs import KernelSyncs
 from txrocketmq.service.process import SWITCH_INTERVAL_S
 
@@ -127,6 +128,7 @@ def main(
     threads: bool,
 ) -> None:
     """Sync flush with many waiting producers."""
+    print(f"compiled functions {native.description}")
     place = Path(tempfile.mkdtemp(prefix="sync-flush-", dir=directory))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
