@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from itertools import count
+from typing import Any
 
 import attrs
 
@@ -21,6 +22,31 @@ DEFAULT_INSTANCE_NAME = "DEFAULT"
 STREAM = "STREAM"
 
 _numbers = count()
+_KINDS = {"str": (str, "a text"), "bool": (bool, "True or False")} | dict.fromkeys(
+    ("int", "float"), ((int, float), "a number")
+)
+
+
+def check_kinds(settings: Any) -> None:
+    """Refuse texts for numbers and the like where they are set, not where they would be used.
+
+    :param settings: of an attrs class.
+    :raises MQClientError: naming the setting.
+    """
+    for field in attrs.fields(type(settings)):
+        kind, words = _KINDS.get(str(field.type), (object, ""))
+        value = getattr(settings, field.name)
+        if not isinstance(value, kind):
+            raise MQClientError(f"{field.name} must be {words}, not {value!r:.200}")
+
+
+def check_class(name: str, value: object, wanted: Any) -> None:
+    """Refuse settings of another role, and whatever else stands in their place.
+
+    :raises MQClientError: saying of which class they must be.
+    """
+    if not isinstance(value, wanted):
+        raise MQClientError(f"{name} must be a {wanted.__name__}, not {value!r:.200}")
 
 
 def _namesrv_addr_of_environment() -> str:
@@ -95,6 +121,7 @@ class ClientConfig:
         if self.instance_name == DEFAULT_INSTANCE_NAME:
             self._is_named = False
             self.instance_name = f"{os.getpid()}#{time.time_ns() + next(_numbers)}"
+        check_kinds(self)
 
     @property
     def client_id(self) -> str:
@@ -128,6 +155,22 @@ class ClientConfig:
     def without_namespace(self, name: str) -> str:
         """A topic or group of the wire as the application calls it."""
         return without_namespace(self.namespace, name) if self.namespace else name
+
+
+def chosen_client(client: ClientConfig | None, namesrv_addr: str) -> ClientConfig:
+    """The settings that a role is given: all of them, or just the name servers, or none.
+
+    :raises MQClientError: something else is in their place, or they contradict one another.
+    """
+    if client is None:
+        return ClientConfig(namesrv_addr=namesrv_addr) if namesrv_addr else ClientConfig()
+    check_class("client", client, ClientConfig)
+    if namesrv_addr and namesrv_addr != client.namesrv_addr:
+        raise MQClientError(
+            f"namesrv_addr={namesrv_addr!r} is short for a client of its own; with client= set it there:"
+            " ClientConfig(namesrv_addr=...)"
+        )
+    return client
 
 
 def check_name_servers(addresses: str) -> list[str]:

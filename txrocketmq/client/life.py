@@ -14,6 +14,7 @@ stop goes on: half a stop would leave locks, groups and connections behind.
 
 from __future__ import annotations
 
+from threading import get_ident
 from types import TracebackType
 from typing import TypeVar
 
@@ -39,6 +40,7 @@ class RoleService(Service):
         self._title = title
         self._state = "created"
         self._is_unwanted = False
+        self._thread = 0
         self._entering: list[Deferred[None]] = []
         self._stopping: list[Deferred[None]] = []
 
@@ -75,12 +77,24 @@ class RoleService(Service):
         self._is_unwanted = True
         starting.cancel()
 
+    def _check_thread(self) -> None:
+        """Refuse calls from another thread than the reactor's: what they leave behind is seen at its next event, or breaks it.
+
+        :raises MQClientError: with what to call instead.
+        """
+        if get_ident() != self._thread:
+            raise MQClientError(
+                f"{self._title} is called from another thread than the reactor's: there, say"
+                " twisted.internet.threads.blockingCallFromThread(reactor, ...)"
+            )
+
     async def _start(self) -> None:
         if self._state != "created":
             raise MQClientError(
                 f"The service state not OK, maybe started once: {self._title} is {self._state}"
             )
         self._state = "starting"
+        self._thread = get_ident()
         try:
             await self._enter()
         except Exception:

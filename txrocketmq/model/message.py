@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from txrocketmq.errors import MQClientError
 from txrocketmq.model import properties as props
 from txrocketmq.model.message_id import offset_message_id
 from txrocketmq.model.properties import (
@@ -89,7 +90,7 @@ class Message(msgspec.Struct):
 
     @delay_time_level.setter
     def delay_time_level(self, value: int) -> None:
-        self._set(props.DELAY_TIME_LEVEL, str(value) if value else None)
+        self._set_number("delay_time_level", props.DELAY_TIME_LEVEL, value)
 
     @property
     def deliver_time_ms(self) -> int:
@@ -99,7 +100,7 @@ class Message(msgspec.Struct):
 
     @deliver_time_ms.setter
     def deliver_time_ms(self, value: int) -> None:
-        self._set(props.TIMER_DELIVER_MS, str(value) if value else None)
+        self._set_number("deliver_time_ms", props.TIMER_DELIVER_MS, value)
 
     @property
     def delay_time_ms(self) -> int:
@@ -109,7 +110,13 @@ class Message(msgspec.Struct):
 
     @delay_time_ms.setter
     def delay_time_ms(self, value: int) -> None:
-        self._set(props.TIMER_DELAY_MS, str(value) if value else None)
+        self._set_number("delay_time_ms", props.TIMER_DELAY_MS, value)
+
+    def _set_number(self, attribute: str, name: str, value: int) -> None:
+        # Brokers read no point, and a float comes easily from a clock in seconds.
+        if not isinstance(value, int):
+            raise MQClientError(f"{attribute} must be a whole number, not {value!r:.200}")
+        self._set(name, str(value) if value else None)
 
     def _set(self, name: str, value: str | None) -> None:
         if value is None:

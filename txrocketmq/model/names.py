@@ -108,6 +108,8 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]*\Z")
 
 def topic_fault(topic: str | None) -> str | None:
     """What is wrong with a topic name, as the official remark; None when it is legal."""
+    if topic is not None and not isinstance(topic, str):
+        return f"The specified topic: {topic!r:.200}, is no text."
     if topic is None or not topic.strip():
         return "The specified topic is blank."
     if not _LEGAL.match(topic):
@@ -128,6 +130,8 @@ def topic_fault(topic: str | None) -> str | None:
 
 def group_fault(group: str | None) -> str | None:
     """What is wrong with a group name, as the official remark; None when it is legal."""
+    if group is not None and not isinstance(group, str):
+        return f"The specified group: {group!r:.200}, is no text."
     if group is None or not group.strip():
         return "The specified group is blank."
     if not _LEGAL.match(group):

@@ -172,9 +172,9 @@ def check_user_property(name: str, value: str) -> None:
     """
     if name in RESERVED_NAMES:
         raise MQClientError(f"the property {name!r} is used by the system, choose another name")
+    check_separators(name, value)
     if not name.strip() or not value.strip():
         raise MQClientError("the name and the value of a property must not be blank")
-    check_separators(name, value)
 
 
 def check_separators(name: str, value: str) -> None:
@@ -183,6 +183,10 @@ def check_separators(name: str, value: str) -> None:
     :raises MQClientError: naming the property.
     """
     for part, text in (("name", name), ("value", value)):
+        if not isinstance(text, str):
+            raise MQClientError(
+                f"the {part} of property {name!r} must be a text, not {text!r:.200}"
+            )
         if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
             raise MQClientError(
                 f"the {part} of property {name!r} contains the character 0x01 or 0x02,"

@@ -31,7 +31,7 @@ from txrocketmq.client.admin.static_topics import StaticTopicAdmin
 from txrocketmq.client.admin.topics import TopicAdmin
 from txrocketmq.client.admin.track import Tracker
 from txrocketmq.client.admin.traffic import TrafficAdmin
-from txrocketmq.client.config import ClientConfig
+from txrocketmq.client.config import ClientConfig, chosen_client
 from txrocketmq.client.instance import ClientInstance, shared_instance
 from txrocketmq.client.life import RoleService
 from txrocketmq.model.message import MessageExt
@@ -74,8 +74,7 @@ class Admin(RoleService):
         instance: ClientInstance | None = None,
         hooks: Sequence[RequestHook] = (),
     ) -> None:
-        if client is None:
-            client = ClientConfig(namesrv_addr=namesrv_addr) if namesrv_addr else ClientConfig()
+        client = chosen_client(client, namesrv_addr)
         super().__init__("the admin client")
         self.instance = instance or shared_instance(reactor, client, hooks)
         core = AdminCore(self.instance, timeout_ms)

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, DeferredList, TimeoutError, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from txrocketmq.client.config import ClientConfig
+from txrocketmq.client.config import ClientConfig, check_class, chosen_client
 from txrocketmq.client.consumer.config import (
     MessageSelector,
     PullConfig,
@@ -85,8 +85,7 @@ class ConsumerService(RoleService):
         pool: IBlockingPool | None,
         disk: IDisk | None,
     ) -> None:
-        if client is None:
-            client = ClientConfig(namesrv_addr=namesrv_addr) if namesrv_addr else ClientConfig()
+        client = chosen_client(client, namesrv_addr)
         if instance is None:
             instance = shared_instance(reactor, client, hooks)
         config = instance.config
@@ -365,7 +364,10 @@ class ActiveConsumer(ConsumerService):
         pool: IBlockingPool | None = None,
         disk: IDisk | None = None,
     ) -> None:
-        self.settings = attrs.evolve(settings or PullConfig())
+        if settings is None:
+            settings = PullConfig()
+        check_class("settings", settings, PullConfig)
+        self.settings = attrs.evolve(settings)
         super().__init__(
             reactor, group, client, self.settings, namesrv_addr, instance, hooks, pool, disk
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from txrocketmq.client.config import check_kinds
 from txrocketmq.client.consumer.allocation import AllocateAveragely
 from txrocketmq.client.consumer.incoming import FilterHook
 from txrocketmq.client.consumer.offsets import LOCAL_OFFSETS_DIR
@@ -68,6 +69,10 @@ def build_subscriptions(
     """
     if isinstance(subscriptions, str):
         subscriptions = {subscriptions: SUB_ALL}
+    if not isinstance(subscriptions, Mapping):
+        raise MQClientError(
+            f"subscriptions must be a topic, or a dict of topics and what is wanted of each, not {subscriptions!r:.200}"
+        )
     found = {}
     for topic, selector in subscriptions.items():
         name = with_namespace(topic)
@@ -199,6 +204,7 @@ class PushConfig:
 
         :raises MQClientError: naming the option.
         """
+        check_kinds(self)
         parse_timestamp_ms(self.consume_timestamp)
         _check_range("consumeThreadMax", self.consume_thread_max, 1, 1000)
         span = self.consume_concurrently_max_span

@@ -16,7 +16,7 @@ import attrs
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 
-from txrocketmq.client.config import ClientConfig
+from txrocketmq.client.config import ClientConfig, check_class
 from txrocketmq.client.consumer.base import ConsumerService
 from txrocketmq.client.consumer.concurrent import ConcurrentConsumption
 from txrocketmq.client.consumer.config import (
@@ -94,7 +94,10 @@ class PushConsumer(ConsumerService):
         pool: IBlockingPool | None = None,
         disk: IDisk | None = None,
     ) -> None:
-        self.settings = attrs.evolve(settings or PushConfig())
+        if settings is None:
+            settings = PushConfig()
+        check_class("settings", settings, PushConfig)
+        self.settings = attrs.evolve(settings)
         super().__init__(
             reactor, group, client, self.settings, namesrv_addr, instance, hooks, pool, disk
         )

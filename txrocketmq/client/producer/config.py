@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from txrocketmq.client.config import check_kinds
 from txrocketmq.client.routes import NEW_TOPIC_QUEUES
 from txrocketmq.codec.compress import DEFAULT_LEVEL, compression_type
 from txrocketmq.errors import MQClientError
@@ -70,6 +71,7 @@ class ProducerConfig:
 
         :raises MQClientError: naming the setting.
         """
+        check_kinds(self)
         try:
             compression_type(self.compress_type)
         except ValueError as error:

@@ -67,10 +67,14 @@ def check_message(message: Message, max_size: int) -> None:
 
     :raises MQClientError: naming topic, size and limit.
     """
-    topic = message.topic
+    try:
+        topic, body = message.topic, message.body
+    except AttributeError:
+        raise MQClientError(
+            f"a Message(topic=..., body=...) is sent, not {message!r:.200}"
+        ) from None
     if topic not in _good_topics:
         _check_topic(topic)
-    body = message.body
     if not isinstance(body, bytes | bytearray | memoryview):
         raise MQClientError(
             f"the message for topic {topic} has a body of {type(body).__name__}; bytes are sent, encode a text first"

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from txrocketmq.client.config import ClientConfig
+from txrocketmq.client.config import ClientConfig, check_class, chosen_client
 from txrocketmq.client.hooks import ForbiddenHook
 from txrocketmq.client.instance import ClientInstance, shared_instance
 from txrocketmq.client.interfaces import IProducerRole, ISendHook
@@ -110,12 +110,12 @@ class Producer(RoleService):
         if fault is not None:
             raise MQClientError(fault)
         super().__init__(f"producer {group}")
-        if client is None:
-            client = ClientConfig(namesrv_addr=namesrv_addr) if namesrv_addr else ClientConfig()
+        client = chosen_client(client, namesrv_addr)
         self._reactor = reactor
         self.instance = instance or shared_instance(reactor, client, hooks)
         self.config = self.instance.config
-        self.settings = settings or ProducerConfig()
+        self.settings = ProducerConfig() if settings is None else settings
+        check_class("settings", self.settings, ProducerConfig)
         self.group = self.config.with_namespace(group)
         self._sender = Sender(self.instance, self.group, self.settings, _threads_of(reactor))
         self._accumulator = (
@@ -321,6 +321,7 @@ class Producer(RoleService):
     def _check(self, message: Message) -> None:
         if self._state != "running":
             raise MQClientError(f"producer {self.group} is not started")
+        self._check_thread()
         check_message(message, self.settings.max_message_size)
         self._topics.add(message.topic)
 
