@@ -83,3 +83,31 @@ def test_how_long_the_device_is_behind_is_shown(
     assert figures(peer)["pageCacheLockTimeMills"] == "0"
     assert peer.ask(R.SEND_MESSAGE_V2, send_header("T"), body).code == 0
     pool.run()
+
+
+def test_what_waits_for_the_device_and_for_its_queues_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = SmallBroker(flush_disk_type="SYNC_FLUSH")
+    peer = broker.connect()
+    pool = ManualPool()
+    monkeypatch.setattr(broker.store.flusher, "_pool", pool)
+    begin = broker.store.max_physical_offset()
+    opaques = [peer.tell(R.SEND_MESSAGE_V2, send_header("T"), bytes(300)) for _ in range(2)]
+    broker.clock.advance(0)
+    behind = broker.store.max_physical_offset() - begin
+    assert 2 * 300 < behind < 1024
+    shown = figures(peer)
+    assert shown["dispatchBehindBytes"] == str(behind)
+    assert shown["remainHowManyDataToFlush"] == f"{behind} B"
+    assert [peer.answer(opaque) for opaque in opaques] == [None, None]
+    assert peer.pull("T").bodies == []
+    while pool.pending:
+        pool.run()
+        broker.clock.advance(0)
+    shown = figures(peer)
+    assert shown["dispatchBehindBytes"] == "0"
+    assert shown["remainHowManyDataToFlush"] == "0 B"
+    answers = [peer.answer(opaque) for opaque in opaques]
+    assert [answer is not None and answer.code for answer in answers] == [0, 0]
+    assert len(peer.pull("T").bodies) == 2
