@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from controller_world import Group
@@ -13,6 +14,9 @@ from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.ha.autoservice import AutoSwitchService
 from txrocketmq.ha.syncset import SyncStateSet
 from txrocketmq.model.codes import RequestCode
+from txrocketmq.store.recover import RecoveryLimits
+
+SMALL_FILES: dict[str, Any] = {"mapped_file_size_commit_log": 20_000}
 
 
 @pytest.fixture
@@ -60,6 +64,32 @@ def test_a_master_that_comes_back_in_its_term_shows_what_it_showed(group: Group)
     assert answer.code == 0
     assert two.store.max_physical_offset() == again.store.max_physical_offset()
     assert two.store.max_offset("TopicA", 0) == 3
+
+
+def test_queues_that_are_lost_show_no_more_than_was_agreed_on(group: Group) -> None:
+    """Elsewhere they are derived while the broker serves, up to the log's end."""
+    one, two = group.start(1, **SMALL_FILES), group.start(2, **SMALL_FILES)
+    peer = group.peers["192.0.2.1"]
+    for _ in range(30):
+        peer.tell(RequestCode.SEND_MESSAGE_V2, send_header("Pad"), b"p" * 3_000)
+    group.settle(6)
+    peer.tell(RequestCode.SEND_MESSAGE_V2, send_header("TopicA"), b"both")
+    group.settle(6)
+    one.store._flush_queues()
+    peer.tell(RequestCode.SEND_MESSAGE_V2, send_header("TopicA"), b"mine")
+    group.controller.is_up = False
+    group.kill(1)
+    group.controller.is_up = True
+    one.disk.rmtree("/store/consumequeue")
+    limits = RecoveryLimits(foreground_bytes=0)
+    again = group.start(1, one.disk, limits=limits, **SMALL_FILES)
+    assert auto(again).members.agreed == {1, 2}
+    assert again.store.rebuild is None
+    assert shown(again) == [b"both"], "the slave may be elected, and lacks the other one"
+    group.settle(8)
+    assert shown(again) == [b"both", b"mine"]
+    assert two.store.max_physical_offset() == again.store.max_physical_offset()
+    assert two.store.max_offset("TopicA", 0) == 2
 
 
 def test_a_notice_on_its_way_from_earlier_days_gives_no_role(group: Group) -> None:

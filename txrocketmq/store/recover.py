@@ -185,6 +185,9 @@ class Recoverer:
         if lost is not None:
             self._known = self._make_known(lost, start)
         start, lost = await self._check_before(start, lost)
+        if lost is not None and self._reput.confirm_offset is not None:
+            # What is derived later would be shown whether replicas have it or not. The group goes on without this one meanwhile.
+            start, lost, self._known = min(start, lost.begin), None, None
         if lost is not None and lost.queues is not None and self._reput.light.is_on:
             # Light queues share records with them, and cannot be derived in two parts.
             lost = LostQueues(lost.begin, None)
