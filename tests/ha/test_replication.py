@@ -8,10 +8,11 @@ import pytest
 from ha_network import Pair, Replica, message
 
 from txrocketmq.codec.haframes import REPORT, TRANSFER_HEADER
-from txrocketmq.codec.record import encode_batch, encode_record
+from txrocketmq.codec.record import decode_record, encode_batch, encode_record
 from txrocketmq.errors import StoreError
 from txrocketmq.model.flags import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from txrocketmq.model.replication import LinkState
+from txrocketmq.store.index import IndexService
 from txrocketmq.testing.pools import ManualPool
 
 
@@ -112,6 +113,56 @@ def test_a_half_message_before_a_queues_first_one_here_is_none_of_the_queue(pair
     assert slave.store.append_raw(0, data)
     assert slave.store.max_offset("TopicTest", 0) == 2
     assert slave.store.min_offset("TopicTest", 0) == 1
+
+
+def append(slave: Replica, *indexes: int) -> int:
+    """Append plain messages with these places in their queue; where the first one begins."""
+    begin = end = slave.store.max_physical_offset()
+    data = b""
+    for index in indexes:
+        data += encode_record(message(b"plain"), index, end, 1_700_000_000_000)
+        end = begin + len(data)
+    assert slave.store.append_raw(begin, data)
+    return begin
+
+
+def test_a_slave_that_lacks_messages_of_a_queue_leaves_their_places_free(pair: Pair) -> None:
+    slave = pair.slave()
+    append(slave, 0, 1)
+    begin = append(slave, 5, 6)
+    assert slave.store.max_offset("TopicTest", 0) == 7
+    for gap in (2, 5):
+        found = slave.store.get_message("TopicTest", 0, gap, 1, 1 << 20, None)
+        assert [decode_record(data)[0].physical_offset for data in found.records] == [begin]
+
+
+def test_who_waits_at_a_slave_hears_of_each_message_that_came(pair: Pair) -> None:
+    slave = pair.slave()
+    append(slave, 0)
+    heard: list[tuple[str, int]] = []
+    waits = False
+    slave.store.add_arrival_listener(
+        lambda topic, queue_id, following, *_: heard.append((topic, following)),
+        lambda topic, queue_id: waits,
+    )
+    append(slave, 1, 2)
+    assert heard == []
+    waits = True
+    append(slave, 3, 4)
+    assert heard == [("TopicTest", 4), ("TopicTest", 5)]
+
+
+def test_a_slave_takes_no_more_than_its_index_has_room_for(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slave = pair.slave()
+    append(slave, 0)
+    monkeypatch.setattr(IndexService, "is_behind", True)
+    end = slave.store.max_physical_offset()
+    record = encode_record(message(b"plain"), 1, end, 1_700_000_000_000)
+    assert not slave.store.append_raw(end, record)
+    monkeypatch.undo()
+    assert slave.store.append_raw(end, record)
 
 
 def batch(count: int):  # type: ignore[no-untyped-def]

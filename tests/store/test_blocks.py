@@ -43,7 +43,18 @@ values = st.one_of(
     st.text(max_size=4),
 )
 names = st.sampled_from(
-    ["TAGS", "KEYS", "UNIQ_KEY", "", "X", "XTAGS", "TAGSX", "__CRC32#", props.INNER_MULTI_QUEUE_OFFSET, "é"]
+    [
+        "TAGS",
+        "KEYS",
+        "UNIQ_KEY",
+        "",
+        "X",
+        "XTAGS",
+        "TAGSX",
+        "__CRC32#",
+        props.INNER_MULTI_QUEUE_OFFSET,
+        "é",
+    ]
 )
 texts = st.one_of(
     st.lists(st.tuples(names, values), max_size=4).map(
@@ -167,6 +178,7 @@ def test_plain_records_give_units_and_entries(scan: Scan) -> None:
         pytest.param({"index": 9, "properties": b"TAGS\1\xc3\xa9"}, id="tag not ASCII"),
         pytest.param({"index": 9, "properties": b"KEYS\1\xc3\xa9"}, id="keys not ASCII"),
         pytest.param({"index": 9, "properties": b"a\1\0"}, id="properties not written"),
+        pytest.param({"index": 9, "properties": b"__CRC32#\x01123"}, id="sealed"),
         pytest.param(
             {"index": 9, "properties": b"INNER_MULTI_QUEUE_OFFSET\1" + b"3"}, id="light queues"
         ),

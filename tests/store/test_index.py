@@ -14,9 +14,16 @@ from tests.golden import LINES, units
 from txrocketmq.codec.storefiles import INDEX_ENTRY, INDEX_HEADER, INDEX_HEADER_BYTES
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model.javahash import index_hash
+from txrocketmq.store import index
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.index import MAX_WAITING, IndexService
-from txrocketmq.store.indexfile import IndexFile, KeyHasher, index_file_name, tag_index_hash
+from txrocketmq.store.indexfile import (
+    INDEX_ITEM,
+    IndexFile,
+    KeyHasher,
+    index_file_name,
+    tag_index_hash,
+)
 from txrocketmq.testing.disk import MemoryDisk
 from txrocketmq.testing.pools import ImmediatePool, ManualPool
 from txrocketmq.testing.store import small_config
@@ -390,3 +397,41 @@ def test_files_of_another_log_go_with_all_behind_them(
     service.drop_foreign(begins_at, lambda offset: times.get(offset, -1))
     assert len(service.files) == left
     assert service.end_offset == (service.files[-1].end_offset if left else -1)
+
+
+def test_many_entries_at_once_wait_for_room_and_are_found_then() -> None:
+    disk, pool = MemoryDisk(), ManualPool()
+    service = new_service(disk, pool)
+    hashes = [index_hash("T", f"k{number}") for number in range(5000)]
+    items = b"".join(
+        INDEX_ITEM.pack(value, 100 * number, 1_700_000_000_000)
+        for number, value in enumerate(hashes)
+    )
+    assert service.put_items(items, 0, 499_900)
+    assert service.waiting == 5000
+    while pool.pending:
+        pool.run()
+    assert service.waiting == 0
+    assert offsets_of(service, "T", "k0") == [0]
+    assert offsets_of(service, "T", "k4999") == [499_900]
+    assert not service.put_items(items, 0, 499_900)
+    assert offsets_of(service, "T", "k4999") == [499_900]
+    assert service.put_items(b"", 500_000, 600_000)
+    assert service.end_offset == 600_000
+
+
+def test_an_index_is_behind_while_room_is_made_for_much_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index, "MAX_WAITING", 10)
+    disk, pool = MemoryDisk(), ManualPool()
+    service = new_service(disk, pool)
+    items = INDEX_ITEM.pack(1, 2, 1_700_000_000_000)
+    assert service.put_items(items * 5, 0, 2)
+    assert not service.is_behind
+    assert service.put_items(items, 3, 3)
+    assert service.is_behind
+    while pool.pending:
+        pool.run()
+    assert not service.is_behind
+    assert service.lost == 0
