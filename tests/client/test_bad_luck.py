@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from client_world import ClientWorld
 from consumer_world import DONE, LATER, SUCCESS, TOPIC, ConsumerWorld, Diary, set_mode
@@ -21,6 +22,7 @@ from txrocketmq.errors import MQClientError
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.heartbeat import ConsumeFromWhere
 from txrocketmq.model.message import Message, MessageExt, MessageQueue
+from txrocketmq.remoting.dispatch import Reply
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
 
@@ -285,3 +287,83 @@ def test_an_operator_who_resets_to_nowhere_changes_nothing() -> None:
     world.put(b"next")
     world.until(lambda: diary.bodies[-1] == b"next")
     assert len(diary.seen) == 3
+
+
+#: Answers of success that say nothing, nonsense, or more than fits.
+GARBAGE = {
+    "nothing": lambda request: Reply(0),
+    "nonsense": lambda request: Reply(
+        0, body=b"\xff{[", ext_fields={"offset": "x", "nextBeginOffset": ""}
+    ),
+    "huge": lambda request: Reply(
+        0,
+        body=b"{}" * 10_000,
+        ext_fields={
+            name: str(1 << 80)
+            for name in ("offset", "nextBeginOffset", "minOffset", "maxOffset", "popTime")
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+@pytest.mark.parametrize("kind", ["concurrent", "orderly", "pop"])
+def test_a_broker_that_talks_nonsense_for_a_while_costs_time_alone(kind: str, garbage: str) -> None:
+    """Each of the requests of a consumer in turn: whatever comes back, it asks again, and everything is consumed in the end."""
+    world = ConsumerWorld(queues=2)
+    pop_service(world.brokers[2])
+    if kind == "pop":
+        set_mode(world)
+    codes = [
+        RequestCode.PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.HEART_BEAT,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+    ]
+    spoiled = [
+        answer_instead(world, code, lambda request, handler: GARBAGE[garbage](request))
+        for code in codes
+    ]
+    world.fill(6, 2)
+    diary = Diary(DONE if kind == "orderly" else SUCCESS)
+    consumer = world.consumer(
+        diary,
+        orderly=kind == "orderly",
+        client_rebalance=kind != "pop",
+        pop_invisible_time=10_000,
+        start=False,
+    )
+    started = kept(consumer.start())
+    for active in spoiled:
+        world.network.run(4)
+        active[0] = False
+    world.until(lambda: len(set(diary.bodies)) == 6, 120)
+    assert started == [None]
+    world.wait(consumer.stop())
+    assert not consumer.instance.running
+
+
+def test_a_route_without_queues_takes_nothing_away_and_more_come_back() -> None:
+    world = ConsumerWorld(queues=2)
+    diary = Diary()
+    world.consumer(diary)
+    producer = world.producer()
+    world.wait(producer.send(Message(TOPIC, b"before")))
+    topics = world.brokers[2].core.topics
+    old = topics.get(TOPIC)
+    assert old is not None
+    topics.update([msgspec.structs.replace(old, read_queue_nums=0, write_queue_nums=0)])
+    world.network.run(40)
+    assert "must not be written" in str(world.outcome(producer.send(Message(TOPIC, b"no"))).value)
+    topics.update([msgspec.structs.replace(old, read_queue_nums=4, write_queue_nums=4)])
+    world.network.run(40)
+    for number in range(4):
+        world.wait(producer.send(Message(TOPIC, b"after %d" % number)))
+    world.until(lambda: len(diary.seen) == 5)
+    assert {message.queue_id for message in diary.seen[1:]} == {0, 1, 2, 3}

@@ -45,6 +45,11 @@ class Trouble:
                 handler, *rest = table[code]
                 table[code] = (self._serve(handler), *rest)
 
+    @property
+    def hides_all_brokers(self) -> bool:
+        """Whether no broker can be reached."""
+        return set(ADDRESSES[:2]) <= set(self._gone)
+
     def _serve(self, handler: Any) -> Any:
         def serve(request: Any) -> Any:
             plan = self._plan.pop() if self._plan else ""
@@ -108,7 +113,7 @@ def test_what_is_acknowledged_is_stored_and_nothing_is_left_behind(seed: int) ->
     ends: Counter[int] = Counter()
     acknowledged: dict[int, str] = {}
     failures: list[BaseException] = []
-    number = 0
+    number = possible = 0
 
     def ended(outcome: Any, which: int) -> None:
         ends[which] += 1
@@ -120,6 +125,7 @@ def test_what_is_acknowledged_is_stored_and_nothing_is_left_behind(seed: int) ->
     for _ in range(TROUBLES):
         trouble.step()
         for _ in range(SENDS_BETWEEN):
+            possible += not trouble.hides_all_brokers
             sending = producer.send(Message("TopicTest", b"%d" % number))
             sending.addBoth(ended, number)
             if chance.random() < 0.03:
@@ -134,8 +140,8 @@ def test_what_is_acknowledged_is_stored_and_nothing_is_left_behind(seed: int) ->
     stored = Counter(body for _, _, body, _ in world.stored("TopicTest"))
     lost = [which for which in acknowledged if b"%d" % which not in stored]
     assert lost == []
-    # Most got through in spite of everything, and the troubles were real.
-    assert len(acknowledged) > number * 0.5
+    # Of those that a broker could have taken most got through in spite of everything, and the troubles were real.
+    assert len(acknowledged) > possible * 0.5
     assert sum(trouble.done.values()) == TROUBLES
     assert (producer.in_flight, producer.in_flight_bytes) == (0, 0)
     world.network.skip(60)

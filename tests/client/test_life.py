@@ -230,8 +230,8 @@ class TestConsumers:
         assert not started
         starting.cancel()
         assert started[0].check(CancelledError)
-        world.wait(consumer.stop())
-        assert not consumer.instance.running
+        world.until(lambda: not consumer.instance.running)
+        assert not consumer.is_running
 
     def test_a_cancelled_stop_gives_locks_back_and_leaves_the_group(self) -> None:
         world = ConsumerWorld(queues=1)

@@ -70,6 +70,22 @@ def test_a_producer_that_has_sent_already_is_made_known_before_it_asks() -> None
     assert world.brokers[2].core.producers.connection_of(asker.instance.client_id) is not None
 
 
+def test_a_request_does_not_wait_for_brokers_that_have_nothing_to_do_with_it() -> None:
+    world = ClientWorld(brokers=2)
+    for number, topic in ((2, "Ask"), (3, "Other")):
+        broker = world.brokers[number]
+        broker.core.topics.update([TopicConfig(topic_name=topic)])
+    world.network.run(1)
+    asker = world.producer("Asker")
+    world.wait(asker.send(Message("Other", b"so that both are known")))
+    table = world.brokers[3].dispatcher._table
+    table[34] = (lambda request: None, *table[34][1:])
+    asked = asker.request(Message("Ask", b"question"), timeout_ms=1000)
+    world.network.run(0.2)
+    assert answer_next(world) == 1
+    assert world.wait(asked).body == b"re: question"
+
+
 def test_no_reply_is_a_time_out_and_a_late_one_harms_nobody() -> None:
     world = ClientWorld()
     asker = world.producer("Asker")
