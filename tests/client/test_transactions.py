@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from client_world import ClientWorld
 from twisted.internet.defer import Deferred, succeed
+from twisted.logger import capturedLogs
 
 from txrocketmq.client.results import LocalTransactionState, SendStatus
 from txrocketmq.errors import MQClientError
@@ -93,6 +94,22 @@ def test_an_error_of_the_local_transaction_is_raised_and_the_broker_asks(
         world.wait(producer.send_in_transaction(Message("TopicTest", b"x"), lambda m, a: 1 // 0))  # type: ignore[arg-type,return-value]
     world.network.run(20)
     assert bodies(world) == [b"x"]
+
+
+def test_a_check_that_is_open_at_the_stop_is_no_fault(world: ClientWorld) -> None:
+    asked: list[Deferred[Any]] = []
+
+    def check(message: Any) -> Deferred[Any]:
+        asked.append(Deferred())
+        return asked[-1]
+
+    producer = world.producer(check=check)
+    world.wait(producer.send_in_transaction(Message("TopicTest", b"x"), lambda m, a: UNKNOW))
+    world.network.run(5)
+    assert asked
+    with capturedLogs() as events:
+        world.wait(producer.stop())
+    assert [event for event in events if "log_failure" in event] == []
 
 
 def test_a_verdict_that_is_none_counts_as_unknown(world: ClientWorld) -> None:

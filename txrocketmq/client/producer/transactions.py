@@ -206,7 +206,8 @@ class Transactions:
 
         def done(outcome: object) -> None:
             self._asking.discard(answering)
-            if isinstance(outcome, Failure):
+            # One that is given up at the stop is no fault: the broker asks again.
+            if isinstance(outcome, Failure) and not outcome.check(CancelledError):
                 log.failure("a check of a transaction failed", outcome)
 
         answering.addBoth(done)
@@ -219,6 +220,8 @@ class Transactions:
         if state is LocalTransactionState.UNKNOW and self.check is not None:
             try:
                 state = as_state(await call(self.check, message))
+            except CancelledError:
+                raise
             except Exception:
                 log.failure("the check of transaction {id} failed", id=msg_id)
         answer = EndTransactionRequestHeader(
