@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from received import queue, received
 from twisted.internet.defer import Deferred, succeed
+from twisted.logger import LogLevel, capturedLogs
 from twisted.python.failure import Failure
 
 from txrocketmq.client.consumer.handlers import (
@@ -90,9 +91,14 @@ def test_a_coroutine_function_cannot_run_in_a_thread() -> None:
 
 @pytest.mark.parametrize("answer", [None, True, ConsumeOrderlyStatus.SUCCESS, "CONSUME_SUCCESS"])
 def test_any_other_answer_means_again_and_says_what_was_expected(answer: object) -> None:
-    status, return_type, fault = made(lambda m, c: answer).judge(answer)
+    with capturedLogs() as events:
+        status, return_type, fault = made(lambda m, c: answer).judge(answer)
     assert (status, return_type) == (LATER, ReturnType.RETURNNULL)
     assert repr(answer) in fault
+    # What a program without logging shows, too.
+    assert [(event["log_level"], event["fault"]) for event in events] == [
+        (LogLevel.critical, fault)
+    ]
     assert "expected ConsumeConcurrentlyStatus.CONSUME_SUCCESS or" in fault
 
 

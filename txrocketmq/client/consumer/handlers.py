@@ -213,7 +213,8 @@ class Handler:
             return self._failure_means, ReturnType.EXCEPTION, short_text(result)
         wanted = " or ".join(f"{self.status.__name__}.{member.name}" for member in self.status)
         fault = f"the handler returned {_shown(result)}, expected {wanted}"
-        log.error(
+        # As loud as one that raised: a program without logging shows nothing less, and a forgotten return is the usual case.
+        log.critical(
             "group {group}: {fault}; its messages are consumed again",
             group=self._group,
             fault=fault,
