@@ -10,6 +10,7 @@ files, stores, logs, process ids. A member that ends is told and stays down, or 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -74,10 +75,28 @@ class Member(ProcessProtocol):
     def processEnded(self, reason: Any) -> None:
         over, self._over = self._over, None
         self.pid_file.unlink(missing_ok=True)
-        say(f"{self.name} ended: {reason.getErrorMessage()}")
+        say(f"{self.name} ended: {self._how(reason.value)}")
         self._ended(self)
         if over is not None:
             over.callback(None)
+
+    def _how(self, end: Any) -> str:
+        """A member that ended with an error said why in the last line of its log."""
+        if end.signal is not None:
+            return signal.Signals(end.signal).name
+        if not end.exitCode:
+            return "in order"
+        lines = (self.home / f"{self.name}.log").read_text(errors="replace").splitlines()
+        return f"exit code {end.exitCode}: {' '.join(lines[-1:])}"
+
+    def runs_elsewhere(self) -> str:
+        """The process id, if another command has this member running."""
+        try:
+            pid = self.pid_file.read_text().strip()
+            os.kill(int(pid), 0)
+        except (OSError, ValueError):
+            return ""
+        return pid
 
     def stop(self) -> defer.Deferred[None]:
         """Fires when it is over: in order, or after a minute by force."""
@@ -95,7 +114,7 @@ class Cluster:
         self.options = options
         self.home = Path(options.directory).resolve()
         self.home.mkdir(parents=True, exist_ok=True)
-        self.is_stopping = False
+        self.is_stopping = self.is_up = self.has_failed = False
         first = options.base_port
         self.addresses = [f"127.0.0.1:{first + n}" for n in range(options.name_servers)]
         self.name_servers = [self._name_server(n) for n in range(options.name_servers)]
@@ -109,6 +128,12 @@ class Cluster:
         unknown = set(options.official) - {member.name for member in self.brokers}
         if unknown:
             raise SystemExit(f"there is no {', '.join(sorted(unknown))} in this cluster")
+        for member in (*self.name_servers, *self.brokers):
+            if pid := member.runs_elsewhere():
+                raise SystemExit(
+                    f"a cluster runs in {self.home} already: {member.name} is process {pid}"
+                    f" (if that is something else, remove {member.pid_file})"
+                )
 
     def _name_server(self, number: int) -> Member:
         name = f"namesrv-{number + 1}"
@@ -167,8 +192,15 @@ class Cluster:
         ]
 
     def _ended(self, member: Member) -> None:
-        if self.options.restart and not self.is_stopping:
+        if self.is_stopping:
+            return
+        if self.options.restart:
             reactor.callLater(RESTART_S, lambda: self.is_stopping or member.start())
+        elif not self.is_up:
+            # Whoever has its port may answer in its place, and nothing would be seen of it.
+            say("the cluster cannot be had; ending the others")
+            self.has_failed = True
+            self.end()
 
     async def run(self) -> None:
         for member in (*self.name_servers, *self.brokers):
@@ -180,6 +212,7 @@ class Cluster:
         finally:
             await client.stop()
         if not self.is_stopping:
+            self.is_up = True
             say(f"the cluster is up: {len(self.brokers)} brokers at {';'.join(self.addresses)}")
 
     async def _wait_registered(self, client: RemotingClient, address: str) -> None:
@@ -201,10 +234,16 @@ class Cluster:
 
     async def stop(self) -> None:
         """Brokers first, so that they can leave their name servers."""
-        self.is_stopping = True
         for members in (self.brokers, self.name_servers):
             await defer.DeferredList([member.stop() for member in members])
         say("all have ended")
+
+    def end(self) -> None:
+        """Stop all, and the reactor."""
+        if not self.is_stopping:
+            self.is_stopping = True
+            stopping = defer.Deferred.fromCoroutine(self.stop())
+            stopping.addBoth(lambda _: reactor.stop())
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -230,20 +269,15 @@ def parse(words: list[str]) -> argparse.Namespace:
 def main() -> None:
     cluster = Cluster(parse(sys.argv[1:]))
 
-    def stop(*_: object) -> None:
-        if not cluster.is_stopping:
-            cluster.is_stopping = True
-            stopping = defer.Deferred.fromCoroutine(cluster.stop())
-            stopping.addBoth(lambda _: reactor.stop())
-
     def begin() -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: reactor.callFromThread(stop))
+            signal.signal(number, lambda *_: reactor.callFromThread(cluster.end))
         running = defer.Deferred.fromCoroutine(cluster.run())
-        running.addErrback(lambda failure: (say(failure.getTraceback()), stop()))
+        running.addErrback(lambda failure: (say(failure.getTraceback()), cluster.end()))
 
     reactor.callWhenRunning(begin)
     reactor.run()
+    sys.exit(cluster.has_failed)
 
 
 if __name__ == "__main__":

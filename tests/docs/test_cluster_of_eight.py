@@ -140,6 +140,23 @@ def test_the_cluster_withstands_a_master_and_ends_in_order(
         assert left.exists() == (name == f"{group}-0"), f"{name} ended in order"
 
 
+def test_a_port_that_is_taken_ends_it_and_a_second_one_does_not_begin(terminal: Terminal) -> None:
+    (line,) = [line for line in lines_of(PAGE) if line.endswith("scripts/cluster.py")]
+    small = ["--name-servers=1", "--groups=1", "--slaves=0", "--base-port", str(terminal.base)]
+    words = [*terminal.words(line), *small]
+    with socket.create_server(("0.0.0.0", terminal.base)):
+        done = launch.run(words, terminal.directory)
+    assert done.returncode == 1, done.stdout + done.stderr
+    reason = f"cannot listen on 0.0.0.0:{terminal.base}: address already in use"
+    assert re.search(f"namesrv-1 ended: exit code 1: .*{re.escape(reason)}", done.stdout)
+    assert done.stdout.endswith("all have ended\n")
+    assert "is up" not in done.stdout
+    (terminal.directory / "cluster" / "broker-a-0.pid").write_text(f"{os.getpid()}\n")
+    done = launch.run(words, terminal.directory)
+    assert done.returncode == 1
+    assert f"already: broker-a-0 is process {os.getpid()} " in done.stderr
+
+
 if os.environ.get("INTEROP_TIER") == "full":
 
     @pytest.mark.java
