@@ -187,7 +187,11 @@ class Cluster(abc.ABC):
         return self._write_properties(f"namesrv-{number}.properties", settings)
 
     def _write_broker_config(self) -> Path:
-        return self._write_properties("broker.properties", self._broker_settings)
+        settings = dict(self._broker_settings)
+        if not settings["namesrvAddr"]:
+            # An official broker looks for name servers elsewhere only where nothing is said of them.
+            del settings["namesrvAddr"]
+        return self._write_properties("broker.properties", settings)
 
     def _write_properties(self, name: str, settings: Mapping[str, str]) -> Path:
         path = self.home / name
