@@ -16,7 +16,13 @@ from .jvm import ROOT
 
 RESULTS = ROOT / "docs" / "interop-results.json"
 TABLE = ROOT / "docs" / "interop-results.md"
-_HARNESS_PATHS = ("interop/pom.xml", "interop/src", "interop/harness", "tests/interop")
+_HARNESS_PATHS = (
+    "interop/pom.xml",
+    "interop/proxy",
+    "interop/src",
+    "interop/harness",
+    "tests/interop",
+)
 _OUR_PATHS = ("txrocketmq", "twisted")
 
 

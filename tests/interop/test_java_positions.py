@@ -165,3 +165,64 @@ class TestAskedPositions:
         shown = command(cell, "brokerConsumeStats", "-b", cell.cluster.broker_address)
         rows = [line.split() for line in shown.splitlines() if line.startswith(cell.topic)]
         return {group: int(behind) for _, group, _, _, _, _, behind, *_ in rows}
+
+
+@pytest.mark.short_columns("none")
+@pytest.mark.only_columns(
+    *("ours/5.4.0-json", "ours/5.4.0-rocketmq"),
+    *("official-5.4.0/5.4.0-json", "official-5.4.0/5.4.0-rocketmq"),
+)
+class TestForwardedBroadcasts:
+    """Where clients of a proxy stand that broadcast. No proxy that was released asks so, nor does an official client: the requests are
+    made here."""
+
+    FROM_PROXY, SUBSCRIBED, MOVED = 1, 4, 21
+
+    def test_brokers_remember_where_each_client_was(self, cell: Cell) -> None:
+        topic, group = cell.topic, cell.group
+        with Producer(cell.puppet, cell.namesrv, group + "-p") as producer:
+            cell.admin.create_topic(cell.cluster.broker_address, topic, 1)
+            cell.admin.wait_route(topic)
+            producer.send(topic, cell.seed, 10, size=SIZE)
+        with Link(cell.cluster.broker_address) as link:
+            # Who is new begins with the first message, and goes on where it was when its proxy knows nothing any more.
+            assert self.forwarded(link, cell, -1, "one") == (self.MOVED, 0)
+            assert self.forwarded(link, cell, 0, "one") == (0, 1)
+            assert self.forwarded(link, cell, 4, "one") == (0, 5)
+            assert self.forwarded(link, cell, -1, "one") == (self.MOVED, 4)
+            assert self.forwarded(link, cell, -1, "two") == (self.MOVED, 0)
+            assert self.forwarded(link, cell, 2, "two") == (0, 3)
+            assert self.forwarded(link, cell, 6, "one") == (0, 7)
+
+            def slowest() -> int | None:
+                asked = {"consumerGroup": f"{group}@broadcast", "topic": topic, "queueId": 0}
+                answer = link.ask(R.QUERY_CONSUMER_OFFSET, **asked)
+                return (
+                    int((answer.ext_fields or {}).get("offset", -1)) if answer.code == 0 else None
+                )
+
+            wait_until(lambda: slowest() == 2, "the slowest one's place")
+        cell.cluster.restart_broker(signal.SIGTERM)
+        with Link(cell.cluster.broker_address) as link:
+            for client in ("one", "two"):
+                assert self.forwarded(link, cell, -1, client) == (self.MOVED, 2)
+
+    def forwarded(self, link: Link, cell: Cell, offset: int, client: str) -> tuple[int, int]:
+        """The code and the next offset of a pull of one message."""
+        answer = link.ask(
+            R.PULL_MESSAGE,
+            consumerGroup=cell.group,
+            topic=cell.topic,
+            queueId=0,
+            queueOffset=offset,
+            maxMsgNums=1,
+            sysFlag=self.SUBSCRIBED,
+            commitOffset=0,
+            suspendTimeoutMillis=0,
+            subscription="*",
+            subVersion=0,
+            expressionType="TAG",
+            requestSource=self.FROM_PROXY,
+            proxyFrowardClientId=client,
+        )
+        return answer.code, int((answer.ext_fields or {})["nextBeginOffset"])
