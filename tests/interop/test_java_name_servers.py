@@ -80,6 +80,7 @@ if os.environ.get("INTEROP_TIER") == "full":
             "fetchNamesrvAddrByAddressServer": "true",
             "rmqAddressServerDomain": addresses.domain,
             "registerNameServerPeriod": "10000",
+            "timerWheelEnable": "false",
         }
         names = make_cluster("ours", jvm_slots, name_servers=2)
         first, second = names.namesrv.split(";")
