@@ -135,7 +135,8 @@ def _lose_and_get_back(groups: ActingGroups, puppet: Puppet, topic: str) -> None
     if OURS in (groups.master.provider, groups.slave.provider):
         assert not repeated, sorted(repeated)
     else:
-        assert repeated <= due - opened, sorted(repeated)
+        # An official pair delivers again what its slave delivered; where the master is slow to come back, that is the later ones too.
+        assert repeated <= (due | later) - opened, sorted(repeated)
         assert max(times.values()) <= 2
     groups.stop_group()
     compare_stores(master, slave)
