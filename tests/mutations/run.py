@@ -20,7 +20,10 @@ from pathlib import Path
 
 from tests.mutations.catalog import ROOT, Mutation, StaleMutation, load_mutations
 
-COPIED = ("txrocketmq", "tests", "twisted", "bench", "docs", "pyproject.toml", "README.md")
+COPIED = (
+    *("txrocketmq", "tests", "twisted", "bench", "docs"),
+    *("pyproject.toml", "hatch_build.py", "README.md"),
+)
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "interop", ".hypothesis", "*.pyc")
 
 #: Seconds that one test, and one run, may take: a fault that makes a test hang is noticed by the first, one that leaves threads
@@ -72,6 +75,12 @@ class Bench:
             return _ENDLESS, ""
         return done.returncode, done.stdout
 
+    def _build(self) -> str:
+        """Compile the copy's extension; why it cannot be."""
+        command = [sys.executable, "hatch_build.py"]
+        done = subprocess.run(command, cwd=self._root, capture_output=True, text=True, check=False)
+        return done.stderr[-200:]
+
     def check(self, mutations: Sequence[Mutation]) -> str:
         """Why the tests say nothing even without a fault; empty when they pass."""
         tests = sorted({test for mutation in mutations for test in mutation.tests})
@@ -90,14 +99,20 @@ class Bench:
             return STALE, str(error)
         status = path.stat()
         path.write_text(mutated)
+        is_compiled = path.suffix in (".c", ".h")
         try:
+            if is_compiled and (reason := self._build()):
+                return BROKEN, reason
             code, output = self.pytest(mutation.tests, "-x", "--tb=no", timeout_s=RUN_TIMEOUT_S)
         finally:
             path.write_text(original)
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+            if is_compiled:
+                self._build()
         if code == _PASSED:
             return SURVIVED, mutation.fault
-        if code not in (_FAILED, _ENDLESS):
+        # A fault in C may take the process with it.
+        if code not in (_FAILED, _ENDLESS) and not (is_compiled and code < 0):
             return BROKEN, " ".join(output.split())[-200:]
         return KILLED, first_failure(output)
 

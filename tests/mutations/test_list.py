@@ -20,7 +20,8 @@ def test_there_are_enough_and_each_has_its_own_name() -> None:
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_mutation_applies_once_and_names_tests_that_exist(mutation: Mutation) -> None:
     mutated = mutation.apply((ROOT / mutation.file).read_text())
-    ast.parse(mutated)
+    if mutation.file.endswith(".py"):
+        ast.parse(mutated)
     assert mutation.tests
     for cited in mutation.tests:
         file, _, name = cited.partition("::")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 
 from txrocketmq.broker.send.properties import _NOTEWORTHY, Prepared, PropertyWriter
 from txrocketmq.codec.command import RemotingCommand, encode_reply
+from txrocketmq.codec.crc import crc32
 from txrocketmq.codec.headers import SendMessageResponseHeader
-from txrocketmq.codec.record import decode_record, encode_record
+from txrocketmq.codec.record import _host_bytes, _topic_parts, decode_record, encode_record
 from txrocketmq.model.javahash import index_hash
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import MAX_PROPERTIES_BYTES
@@ -528,9 +531,6 @@ def calls(compiled: ModuleType) -> Iterable[Callable[[], object]]:
 
 
 def test_no_call_keeps_memory(compiled: ModuleType) -> None:
-    import gc
-    import sys
-
     for call in calls(compiled):
         for _ in range(50):
             call()
@@ -539,3 +539,20 @@ def test_no_call_keeps_memory(compiled: ModuleType) -> None:
         for _ in range(2000):
             call()
         assert sys.getallocatedblocks() - before < 200
+
+
+def test_no_call_keeps_a_reference(compiled: ModuleType) -> None:
+    encode_record(KNOWN, 1, 2, 3)
+    watched = [
+        None, True, False, Prepared, _NOTEWORTHY, WRITER._suffix_bytes, KNOWN.topic, KNOWN.body, KNOWN.properties,
+        KNOWN.born_host, KNOWN.store_host, _host_bytes[KNOWN.born_host], _host_bytes[KNOWN.store_host],
+        _topic_parts[KNOWN.topic], _topic_parts[KNOWN.topic][1], crc32,
+    ]  # fmt: skip
+    for call in calls(compiled):
+        for _ in range(10):
+            call()
+        before = [sys.getrefcount(each) for each in watched]
+        for _ in range(300):
+            call()
+        after = [sys.getrefcount(each) for each in watched]
+        assert all(abs(b - a) < 100 for a, b in zip(before, after, strict=True))
