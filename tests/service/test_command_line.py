@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Callable
@@ -42,6 +43,21 @@ def test_tail_begins_with_what_comes_or_with_the_start(
     whole = run(command_line("tail", "T2", "--from-start", "--count", "2", *asked), tmp_path)
     assert whole.returncode == 0
     assert sorted(line.split()[-1] for line in whole.stdout.splitlines()) == ["one", "two"]
+
+
+def test_operators_type_what_they_know(all_in_one: AllInOne, tmp_path: Path) -> None:
+    asked = ("-n", all_in_one.namesrv)
+    words = ("updateTopic", "-c", "DefaultCluster", "-t", "Typed", "-r", "2", "-w", "2", "-p", "4")
+    made = run(command_line("admin", *words, *asked), tmp_path)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert len(json.loads(made.stdout)) == 1
+    route = run(command_line("admin", "topicRoute", "-t", "Typed", *asked), tmp_path)
+    [data] = json.loads(route.stdout)["queue_datas"]
+    assert (data["read_queue_nums"], data["perm"]) == (2, 4)
+    failed = run(command_line("admin", "topicRoute", "-t", "NoSuchTopic", *asked), tmp_path)
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("txrocketmq: ")
+    assert failed.stderr.count("\n") == 1
 
 
 def test_ctrl_c_ends_tail_quietly(all_in_one: AllInOne, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import click
 
 import txrocketmq
 from txrocketmq import native
+from txrocketmq.cli.admin import admin
 from txrocketmq.cli.store import store
 
 _LONGEST_PATH = 255
@@ -118,6 +119,7 @@ def message_id_command(message_id: str) -> None:
         sys.exit(session.complain(error))
 
 
+main.add_command(admin)
 main.add_command(store)
 
 if __name__ == "__main__":

@@ -207,7 +207,7 @@ class Transactions:
         def done(outcome: object) -> None:
             self._asking.discard(answering)
             # One that is given up at the stop is no fault: the broker asks again.
-            if isinstance(outcome, Failure) and not outcome.check(CancelledError):
+            if isinstance(outcome, Failure) and not isinstance(outcome.value, CancelledError):
                 log.failure("a check of a transaction failed", outcome)
 
         answering.addBoth(done)

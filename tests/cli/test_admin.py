@@ -1,0 +1,142 @@
+"""Are the commands of operators those of mqadmin, and does each reach its operation?"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import click
+import pytest
+from admin_world import CLUSTER, AdminWorld, address
+from click.testing import CliRunner
+from golden import protocol_table
+from twisted.internet.task import Clock
+
+from txrocketmq.cli.admin import arguments_of, operation_of, plain
+from txrocketmq.cli.admin_commands import COMMANDS, Command, read_value
+from txrocketmq.cli.main import main
+from txrocketmq.client.admin.admin import Admin
+from txrocketmq.model.heartbeat import MessageRequestMode
+from txrocketmq.model.message import Message, MessageQueue
+
+BY_NAME = {command.name: command for command in COMMANDS}
+OFFICIAL = {command["name"]: command for command in protocol_table("admin_commands")}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_names_and_options_are_the_official_ones(command: Command) -> None:
+    official = {
+        (option["short"], option["long"]): option for option in OFFICIAL[command.name]["options"]
+    }
+    for option in command.options:
+        told = official[option.letter, option.name]
+        assert told["has_arg"] == (option.kind != "flag")
+        if told["required"] is True:
+            # What mqadmin wants is wanted here, unless the other meaning of the command does without it.
+            assert option.is_required or len(command.operations) > 1
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_each_option_is_for_a_parameter(command: Command) -> None:
+    admin = Admin(Clock(), namesrv_addr="192.0.2.1:9876")
+    taken: set[str] = set()
+    for path in command.operations:
+        subject, _, name = path.partition(".")
+        parameters = inspect.signature(getattr(getattr(admin, subject), name)).parameters
+        taken |= set(parameters)
+        # And all that it cannot do without can be given.
+        needed = {
+            name for name, one in parameters.items() if one.default is inspect.Parameter.empty
+        }
+        given = {option.parameter for option in command.options}
+        assert needed - {"changes"} <= given
+    for option in command.options:
+        wanted = "changes" if option.parameter.startswith("change_") else option.parameter
+        assert wanted in taken
+
+
+def test_values() -> None:
+    assert read_value("pairs", "+message.type=FIFO, -cleanup.policy", 0) == {
+        "+message.type": "FIFO",
+        "-cleanup.policy": "",
+    }
+    assert read_value("list", "a, b,", 0) == ["a", "b"]
+    assert read_value("mode", "pop", 0) is MessageRequestMode.POP
+    assert read_value("time", "now", 17) == 17
+    assert read_value("time", "1700000000000", 0) == 1_700_000_000_000
+    written = read_value("time", "2026-01-02#03:04:05:678", 0)
+    assert written - read_value("time", "2026-01-02#03:04:04:000", 0) == 1678
+    for kind, text in (("int", "x"), ("bool", "yes"), ("time", "yesterday"), ("mode", "push")):
+        with pytest.raises(ValueError, match=r"."):
+            read_value(kind, text, 0)
+
+
+def test_results_are_plain() -> None:
+    queue = MessageQueue(topic="T", broker_name="b", queue_id=1)
+    found = plain({queue: [b"x\xff", {3, 1}, MessageRequestMode.POP, queue, None]})
+    assert json.loads(json.dumps(found)) == {
+        "b/T/1": ["x\\xff", [1, 3], "POP", {"broker_name": "b", "queue_id": 1, "topic": "T"}, None]
+    }
+
+
+def typed(world: AdminWorld, name: str, **options: Any) -> Any:
+    """What a command finds."""
+    command = BY_NAME[name]
+    parameters = {option.name: option.parameter for option in command.options}
+    given = {parameters[option]: value for option, value in options.items()}
+    arguments = arguments_of(command, given, 0)
+    return plain(world.wait(operation_of(command, world.admin, arguments)()))
+
+
+def test_an_operators_day() -> None:
+    world = AdminWorld()
+    made = typed(
+        world,
+        "updateTopic",
+        topic="Orders",
+        clusterName=CLUSTER,
+        readQueueNums="2",
+        writeQueueNums="2",
+    )
+    assert made == [address(2)]
+    assert "Orders" in typed(world, "topicList")
+    [data] = typed(world, "topicRoute", topic="Orders")["queue_datas"]
+    assert (data["broker_name"], data["write_queue_nums"]) == ("broker-2", 2)
+    producer = world.producer()
+    sent = world.wait(producer.send(Message("Orders", "häll".encode(), 0, {"KEYS": "k1"})))
+    found = typed(
+        world,
+        "queryMsgByOffset",
+        topic="Orders",
+        brokerName="broker-2",
+        queueId=str(sent.queue.queue_id),
+        offset="0",
+    )
+    assert (found["body"], found["properties"]["KEYS"]) == ("häll", "k1")
+    assert found["msg_id"] == sent.offset_msg_id
+    assert typed(world, "brokerStatus", brokerAddr=address(2))["msgPutTotalTodayNow"] == "1"
+    assert list(typed(world, "brokerStatus", clusterName=CLUSTER)) == [address(2)]
+    changed = {"key": "flushDelayOffsetInterval", "value": "9000"}
+    typed(world, "updateBrokerConfig", brokerAddr=address(2), **changed)
+    config = typed(world, "getBrokerConfig", brokerAddr=address(2))
+    assert config["flushDelayOffsetInterval"] == "9000"
+
+
+def test_slips_are_told_before_anybody_is_asked() -> None:
+    def said(*words: str) -> str:
+        outcome = CliRunner().invoke(main, ["admin", *words])
+        assert outcome.exit_code != 0
+        return outcome.output
+
+    assert "Missing option '-t'" in said("topicRoute")
+    assert "does not take these options together" in said("brokerStatus")
+    assert "-r, --readQueueNums" in said("updateTopic", "-c", "c", "-t", "t", "-r", "many")
+    assert "No such command" in said("topicRoutes")
+
+
+def test_two_meanings_are_told_apart() -> None:
+    admin = Admin(Clock(), namesrv_addr="192.0.2.1:9876")
+    with pytest.raises(click.UsageError, match="together"):
+        operation_of(BY_NAME["brokerStatus"], admin, {"broker": "b", "cluster": "c"})
+    assert callable(operation_of(BY_NAME["consumerProgress"], admin, {}))
