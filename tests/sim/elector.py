@@ -84,9 +84,6 @@ class Elector(Controller):
 
     def controller_register_broker(self, asked: Asked) -> None:
         header = asked.command.decode_header(h.RegisterBrokerToControllerRequestHeader)
-        if header.broker_id not in self.ids:
-            asked.answer(Code.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED.value)
-            return
         self.places[header.broker_id or 0] = header.broker_address or ""
         found = h.RegisterBrokerToControllerResponseHeader()
         if self.master is not None and self.lives(self.master):
