@@ -168,6 +168,7 @@ def test_plain_records_give_units_and_entries(scan: Scan) -> None:
     "odd",
     [
         pytest.param({"index": 0}, id="a queue's first message"),
+        pytest.param({"index": 0, "queue_id": 5}, id="another queue's first message"),
         pytest.param({"index": 10}, id="not the next of its queue"),
         pytest.param({"index": 9, "sys_flag": 0x80}, id="batch"),
         pytest.param({"index": 9, "sys_flag": 0x4}, id="prepared"),
