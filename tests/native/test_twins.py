@@ -446,6 +446,8 @@ REPLY_TEXTS = st.one_of(
     st.one_of(st.none(), st.dictionaries(REPLY_TEXTS, REPLY_TEXTS, max_size=3)),
     st.sampled_from([b"", b"body"]),
 )
+@example(0, 7, "id", "key", {"a": '"'}, b"")
+@example(0, 7, "id", None, {}, b"body")
 def test_answers_are_written_alike(
     compiled: ModuleType,
     code: int,
