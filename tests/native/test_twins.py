@@ -495,13 +495,14 @@ def test_other_answers_are_left_to_the_pure_code(
     assert compiled.json_reply(*arguments[:-1]) is None
 
 
-@given(st.integers(3500, 4200))
-def test_an_answer_is_cut_nowhere(compiled: ModuleType, size: int) -> None:
-    frame = compiled.json_reply(0, "x" * size, {"c": "d"}, 1, ",", 7, "}", 0)
-    assert frame is None or frame[8:] == (
-        b'{"code":0,"extFields":{%b,"c":"d"},"flag":1,7}' % (b"x" * size)
-    )
-    assert (frame is None) == (size + 52 > 4096)
+def test_an_answer_is_cut_nowhere(compiled: ModuleType) -> None:
+    for size in range(4000, 4100):
+        frame = compiled.json_reply(0, "x" * size, {"c": "d"}, 1, ",", 7, "}", 0)
+        if size + 52 > 4096:
+            assert frame is None
+        else:
+            head = b'{"code":0,"extFields":{%b,"c":"d"},"flag":1,7}' % (b"x" * size)
+            assert frame[8:] == head
 
 
 # ---------------------------------------------------------------------- memory
