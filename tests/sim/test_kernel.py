@@ -32,6 +32,12 @@ def test_promises_are_kept_when_syncs_of_the_kernel_fail(request: Any) -> None:
         replay(seed, FAILING_ACTIONS, KernelWorld)
 
 
+@pytest.mark.parametrize("seed", [200246, 200413])
+def test_faults_that_were_found_stay_mended(seed: int) -> None:
+    """A sync of pages that were made ready failed, which the kernel told to nobody else."""
+    replay(seed, FAILING_ACTIONS, KernelWorld)
+
+
 def test_the_kernel_has_much_to_do() -> None:
     worlds = [KernelWorld(seed) for seed in range(20)]
     for world in worlds:

@@ -416,6 +416,31 @@ def test_an_io_error_of_the_kernels_sync_is_noted_before_anybody_is_told() -> No
     assert store.log.flushed_offset == 0
 
 
+@pytest.mark.parametrize("under_way", [False, True], ids=["next sync", "sync under way"])
+def test_an_error_while_pages_are_made_ready_is_noted_and_ends_writing(under_way: bool) -> None:
+    store, kernel = store_with_kernel()
+    lost: list[int] = []
+    store.flusher.on_lost = lost.append
+    first = store.put_and_wait()
+    store.clock.advance(0)
+    if not under_way:
+        kernel.end()
+        assert outcomes(first) == [True]
+    flushed = store.log.flushed_offset
+    store.flusher.ahead_failed(OSError(errno.ENOSPC, "No space left on device"))
+    assert lost == []
+    store.flusher.ahead_failed(OSError(errno.EIO, "Input/output error"))
+    assert lost == [flushed]
+    second = store.put_and_wait()
+    store.clock.advance(0)
+    # The kernel says that all is well: the error was told to somebody else.
+    kernel.end()
+    assert outcomes(second) == [False]
+    assert outcomes(first) == [not under_way]
+    assert "EIO" in (store.log.read_only or "")
+    assert store.log.flushed_offset == flushed
+
+
 def test_what_is_made_ready_is_synced_at_once_only_where_whole_files_are_synced() -> None:
     store, kernel = store_with_kernel()
     assert store.flusher.syncs_whole_files()

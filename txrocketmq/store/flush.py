@@ -179,6 +179,7 @@ class LogFlusher:
         self._syncing = False
         self._again = False
         self._held = False
+        self._lost_ahead: OSError | None = None
         self._when_idle: list[Deferred[None]] = []
 
     def start(self) -> None:
@@ -291,7 +292,24 @@ class LogFlusher:
             return failure
         return self._pool.submit(on_lost, flushed_offset).addBoth(lambda _: failure)
 
+    def sync_ahead(self) -> None:
+        """See that what is made ready ahead is synced where whole files are, and hear when that fails."""
+        directories = self._log.queue.directories
+        directories.syncs_ahead = self.syncs_whole_files
+        directories.on_ahead_failed = self.ahead_failed
+
+    def ahead_failed(self, error: OSError) -> None:
+        """Pool: a file of the log was synced by somebody else, and that failed. What the log wrote may be lost, so that is noted here and
+        now, and the log's next sync fails, as it would when the kernel tells it."""
+        if _is_lost(error):
+            if self.on_lost is not None:
+                self.on_lost(self._log.flushed_offset)
+            self._lost_ahead = error
+
     def _synced(self, _: object, target: int, timestamp_ms: int) -> None:
+        if self._lost_ahead is not None:
+            self._sync_failed(Failure(self._lost_ahead))  # type: ignore[no-untyped-call]
+            return
         self.sync_count += 1
         self._log.queue.flushed_to(target)
         # Not the greatest one there was: after the clock was set back that would promise too much.

@@ -66,9 +66,8 @@ class IndexService:
         self._directory = f"{config.store_path_root_dir}/index"
         self._current: IndexFile | None = None
         self._waiting: deque[tuple[int, int, int]] = deque()
-        self._working = False
+        self._working = self._failed = False
         self._when_idle: list[Deferred[None]] = []
-        self._failed = False
         self._retry_at_ms = 0
         self._blocking = True
         self._resuming = True
@@ -92,7 +91,7 @@ class IndexService:
         """
         trusted = True
         doomed: list[str] = []
-        names = [name for name in self._disk.listdir(self._directory) if is_index_name(name)]
+        names = filter(is_index_name, self._disk.listdir(self._directory))
         found = {name: self._disk.size(f"{self._directory}/{name}") for name in names}
         for name, size in found.items():
             file = self._new_file(name)

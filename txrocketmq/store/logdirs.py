@@ -53,6 +53,7 @@ class LogDirectories:
     :param read_only: where files are only found. A path in both is only read.
     :ivar full: directories that are nearly full, for `place`.
     :ivar keeps_room: whether `check_room` refuses.
+    :ivar on_ahead_failed: called in the pool when such a sync failed.
     :ivar syncs_ahead: whether pages that are made ready go to the device at once: then a sync of a whole file (`IKernelSyncs`) has
         nothing to write but what was appended.
     """
@@ -63,6 +64,7 @@ class LogDirectories:
         self.full: frozenset[str] = frozenset()
         self.keeps_room = False
         self.syncs_ahead: Callable[[], bool] = _never
+        self.on_ahead_failed: Callable[[OSError], object] = _nothing
         self._read_only = frozenset(self.paths) - frozenset(self.writable)
         self._disk = disk
 
@@ -90,10 +92,14 @@ class LogDirectories:
             )
 
     def made_ready(self, path: str) -> None:
-        """Pool: a file has got blocks and pages. They are synced by a descriptor that is not the log's: what fails here is told to the
-        log's next sync all the same."""
+        """Pool: a file has got blocks and pages. They are synced by a descriptor that is not the log's. The kernel tells the log's next
+        sync what fails here, but the process may not live until then."""
         if self.syncs_ahead():
-            self._disk.sync_file(path)
+            try:
+                self._disk.sync_file(path)
+            except OSError as error:
+                self.on_ahead_failed(error)
+                raise
 
     def files(self) -> list[tuple[str, str]]:
         """``(name, path)`` of all files of the log, oldest first. What is none is left alone, and said."""
@@ -200,6 +206,10 @@ def discard(disk: IDisk, mapping: IMapping | None, path: str) -> None:
         disk.sync_directory(os.path.dirname(path))
     except OSError as error:
         raise UnsyncedDeletion(error.errno, error.strerror, path) from error
+
+
+def _nothing(error: OSError) -> None:
+    return None
 
 
 def _never() -> bool:

@@ -161,7 +161,7 @@ class MessageStore(ReplicationControl):
         self.compaction = CompactionStore(self, config, disk, clock, pools)
         self.flusher.on_progress = self._log_flushed
         self.flusher.on_lost = self._abort.mark_unsafe
-        self.commit_log.queue.directories.syncs_ahead = self.flusher.syncs_whole_files
+        self.flusher.sync_ahead()
 
     def _now_ms(self) -> int:
         return int(self._clock.seconds() * 1000)
