@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from struct import Struct
 from typing import Any
 
 from txrocketmq.codec.fastjson import loads
 from txrocketmq.codec.storefiles import CQ_FILLER_SIZE
+from txrocketmq.errors import BodyError
 
 from .cluster import Cluster, make_cluster
 from .jvm import JvmSlots
@@ -247,8 +248,7 @@ def tables(store: Path) -> dict[str, Any]:
     config = store / "config"
 
     def table(name: str, key: str) -> Any:
-        path = config / name
-        return (loads(path.read_bytes()).get(key) if path.exists() else None) or {}
+        return _whole_table(config / name).get(key) or {}
 
     timed = table("timermetrics", "timingCount")
     return {
@@ -260,6 +260,20 @@ def tables(store: Path) -> dict[str, Any]:
         "timed": {topic: int(found["count"]) for topic, found in timed.items()},
         "timer": _timer(config / "timercheck"),
     }
+
+
+def _whole_table(path: Path) -> dict[str, Any]:
+    """A table of a broker that is running; empty where there is none. Official ones of 5.x write theirs in place, so half of one may be met."""
+    found: dict[str, Any] = {}
+
+    def is_whole() -> bool:
+        with suppress(BodyError, FileNotFoundError):
+            found.update(loads(path.read_bytes()))
+            return True
+        return not path.exists()
+
+    wait_until(is_whole, f"a whole {path.name}")
+    return found
 
 
 def _timer(checkpoint: Path) -> int:
