@@ -26,6 +26,19 @@ def test_promises_are_kept(seeds: range) -> None:
         replay(seed)
 
 
+#: What schedules found, and a seed that shows it.
+FOUND = [
+    (500198, "a master became a slave while the device had its last messages, and they were safe"),
+]
+
+
+@pytest.mark.parametrize(
+    "seed", [seed for seed, _ in FOUND], ids=[fault.replace(" ", "-") for _, fault in FOUND]
+)
+def test_what_was_found_stays_mended(seed: int) -> None:
+    replay(seed)
+
+
 # ----------------------------------------------------------------- faults
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -41,6 +54,10 @@ def older_terms_are_obeyed(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Controlled, "_obey", obey_any)
     patch.setattr(AutoSwitchService, "_check_term", lambda self, epoch: None)
+
+
+def an_old_master_goes_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AutoSwitchService, "become_slave", AutoSwitchService._check_term)
 
 
 def the_set_shrinks_without_the_controller(patch: pytest.MonkeyPatch) -> None:
@@ -101,6 +118,7 @@ def a_term_that_goes_on_is_noted_anew(patch: pytest.MonkeyPatch) -> None:
 
 FAULTS: list[Patch] = [
     older_terms_are_obeyed,
+    an_old_master_goes_on,
     the_set_shrinks_without_the_controller,
     the_set_does_not_shrink,
     nothing_is_cut,
