@@ -40,6 +40,7 @@ PRODUCER, CONSUMER = "192.0.2.200", "192.0.2.201"
 NAMESRV = ";".join(f"{host}:9876" for host in NAMES)
 PORT, HA_PORT = 10911, 10912
 GROUP, TOPIC, CONSUMERS = "broker-a", "TopicA", "Readers"
+QUEUES = 2
 LATENCIES_S = (0.0005, 0.0005, 0.005, 0.08, 0.7)
 DIAL_TIMEOUT_S = 3.0
 
@@ -394,7 +395,7 @@ class World(Servers):
         self.unsafe: list[bytes] = []
         self.consumed: set[bytes] = set()
         self._number = 0
-        self.master.broker.core.topics.create_by_default(TOPIC, "TBW102", 2, 0)
+        self.master.broker.core.topics.create_by_default(TOPIC, "TBW102", QUEUES, 0)
         client = {"namesrv_addr": NAMESRV, "poll_name_server_interval": 5_000}
         node = self.network.node(PRODUCER)
         self.producer = Producer(
