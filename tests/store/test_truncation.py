@@ -19,6 +19,7 @@ from txrocketmq.model.properties import format_properties
 from txrocketmq.store import queuetable
 from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.queuetable import give_way
+from txrocketmq.store.results import PutMessageStatus
 from txrocketmq.testing.disk import MemoryDisk
 from txrocketmq.testing.pools import ImmediatePool
 from txrocketmq.testing.simdisk import SimulatedCrash, SimulatedDisk
@@ -122,6 +123,42 @@ def test_what_is_written_after_a_cut_is_flushed_before_it_is_acknowledged() -> N
     world.clock.advance(0.01)
     assert waiting.called
     assert world.store.flushed_offset() == world.store.max_physical_offset()
+
+
+def test_who_waits_for_the_device_with_what_is_cut_is_told_that_it_is_not_safe() -> None:
+    world = World(flush_disk_type="SYNC_FLUSH")
+    world.fill(10)
+    world.clock.advance(1)
+    kept, doomed = world.put(10), world.put(11)
+    world.store.truncate_log(world.ends[10])
+    # The log of the new master takes the place.
+    world.put(1011)
+    for _ in range(50):
+        world.clock.advance(0.01)
+    assert [kept.result.status, doomed.result.status] == [
+        PutMessageStatus.PUT_OK,
+        PutMessageStatus.FLUSH_DISK_TIMEOUT,
+    ]
+    assert world.numbers() == [*range(11), 1011]
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_what_a_cut_keeps_and_nobody_synced_yet_is_on_the_device_after_it(grows: bool) -> None:
+    disk = SimulatedDisk(Random(1))
+    # Nothing is synced at intervals.
+    world = World(disk, flush_interval_commit_log=1_000_000)
+    world.fill(250)
+    kept = world.ends[240]
+    assert world.store.flushed_offset() < kept - kept % world.config.mapped_file_size_commit_log
+    world.cut(kept)
+    assert world.store.flushed_offset() == kept
+    world.fill(int(grows), first=1000)
+    disk.end("power")
+    for call in world.clock.getDelayedCalls():
+        call.cancel()
+    disk.restart()
+    found = World(disk).numbers()
+    assert found[:241] == list(range(241))
 
 
 def test_a_restart_after_a_cut_finds_no_more() -> None:

@@ -103,6 +103,12 @@ class GroupCommit:
         while self._waiters and self._waiters[0].offset <= self.safe_offset:
             self._waiters.popleft().deferred.callback(True)
 
+    def cut(self, offset: int) -> None:
+        """Everything below ``offset`` is safe, and what was beyond is gone: what comes there is none of the present waiters'."""
+        self.safe_offset = offset
+        self.advance(offset)
+        self.give_up()
+
     def fail(self) -> None:
         """Nothing more will be safe: all waiters get False, and all later ones."""
         self._failed = True
@@ -223,9 +229,9 @@ class LogFlusher:
         return idle
 
     def cut(self, offset: int) -> None:
-        """The log was cut and goes to this offset, all of it on the device; syncs go on."""
+        """The log was cut and goes to this offset, all of it on the device; syncs go on. Who waited for more is told that it is not safe."""
         self._held = False
-        self._group.safe_offset = offset
+        self.answer_together(partial(self._group.cut, offset))
 
     # ------------------------------------------------------------------ when
 

@@ -69,9 +69,10 @@ async def _cut(store: MessageStore, offset: int) -> None:
     await store.checkpoint.save(pool)
     await files.close()
     await pool.submit(files.truncate_to, offset)
-    if files.files:
-        # So that opening it has nothing left to wait for.
-        await pool.submit(disk.sync_file, files.files[-1].path)
+    # What is kept counts as being on the device from now on, so opening the log must have nothing left to wait for.
+    for file in files.files:
+        if file is files.files[-1] or file.end_offset > files.flushed_offset:
+            await pool.submit(disk.sync_file, file.path)
     files.open_for_append(offset)
     store.flusher.cut(log.flushed_offset)
 
