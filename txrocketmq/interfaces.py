@@ -380,19 +380,20 @@ class ICompactedSource(Interface):
         """Topic and queue id of all queues of compacted topics."""
 
     def fetch(topic: str, queue_id: int, offset: int) -> Deferred[tuple[bytes, int | None]]:
-        """Records from a logical offset on, none of them cut, and the offset to go on with; None: there are no more. StoreError where
-        the master does not answer."""
+        """Whole records from a logical offset on, and the offset to go on with; None: no more. StoreError: the master does not answer."""
 
 
 class IReplicationControl(Interface):
     """What replication needs of the log."""
+
+    is_cutting = Attribute("Whether `truncate_log` is at work: nobody may lead with this log.")
 
     def set_replicas(replicas: IReplicas | None) -> None:
         """Who is told of appends and asked for acknowledgements from now on; None: nobody."""
 
     def truncate_log(offset: int) -> Deferred[None]:
         """Cut what a record's first byte begins, and all behind it, off log, queues and index; nobody appends meanwhile, reads
-        raise StoreError. StoreError where the log does not go back so far."""
+        raise StoreError. StoreError where the log does not go back so far, or is being cut already."""
 
     def confirm_offset() -> int:
         """Up to where replicas agree on the log; its end where nobody asks them."""
@@ -429,8 +430,7 @@ class IReplicationControl(Interface):
         """Who has messages of compacted topics that are older than a slave's log."""
 
     def read_log(offset: int, max_bytes: int) -> bytes | Deferred[bytes]:
-        """Contiguous log bytes for a replica, never across a file's end; empty at the end and outside the log. A Deferred where the
-        device has to be asked."""
+        """Contiguous log bytes for a replica, never across a file's end; empty outside the log. A Deferred where the device is asked."""
 
 
 class IReplicaLog(IMessageAppender, IReplicationControl):

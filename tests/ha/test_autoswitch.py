@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from auto_network import AutoGroup, AutoReplica
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
 
 from tests.golden import wire_frames
 from txrocketmq.codec.autoswitch import (
@@ -27,8 +29,11 @@ from txrocketmq.errors import ProtocolError, StoreError
 from txrocketmq.ha.epochs import EpochCache, consistent_point
 from txrocketmq.ha.syncset import SyncStateSet
 from txrocketmq.model.replication import Replicated
+from txrocketmq.store import queuetable
+from txrocketmq.store.queuetable import give_way
 from txrocketmq.store.results import PutMessageStatus
 from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.testing.pools import ImmediatePool
 from txrocketmq.testing.simdisk import SimulatedDisk
 
 
@@ -265,6 +270,62 @@ def test_an_old_master_cuts_what_the_new_one_never_had(group: AutoGroup) -> None
     group.settle(6)
     same(one, two, three)
     assert shown(three) == [*range(30), *range(200, 230), *range(300, 305)]
+
+
+class HeldTurns(ImmediatePool):
+    """Does everything at once but what merely gives way between queues, which waits while ``holds``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds = False
+        self.turns: list[Deferred[Any]] = []
+
+    def submit(self, function: Callable[..., object], *args: object) -> Deferred[Any]:
+        if function is not give_way or not self.holds:
+            return super().submit(function, *args)
+        self.turns.append(Deferred())
+        return self.turns[-1]
+
+    def go_on(self) -> None:
+        self.holds = False
+        while self.turns:
+            self.turns.pop().callback(None)
+
+
+def test_who_is_cutting_its_log_neither_joins_nor_leads(
+    group: AutoGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queuetable, "QUEUES_AT_ONCE", 1)
+    pool = HeldTurns()
+    one, two = group.broker(1, pool=pool), group.broker(2)
+    group.elect(one, two)
+    fill(one, 30)
+    group.settle()
+    group.network.listening.clear()
+    for wire in list(group.network.wires):
+        wire.cut()
+    fill(one, 9, first=100)
+    group.network.listening.update({b.address: b.ha.factory for b in (one, two)})
+    pool.holds = True
+    group.elect(two, one)
+    assert one.store.is_cutting
+    # The link breaks meanwhile; the log already ends where both agree, and its queues do not yet.
+    for wire in list(group.network.wires):
+        wire.cut()
+    group.settle(6)
+    assert group.asked == [{1, 2}, {1}]
+    assert two.auto.members.agreed == {2}
+    with pytest.raises(StoreError, match="being cut"):
+        one.auto.become_master(group.epoch + 1)
+    assert one.auto.is_slave
+    pool.go_on()
+    group.settle(6)
+    assert two.auto.members.agreed == {1, 2}
+    group.elect(one, two)
+    fill(one, 5, first=300)
+    group.settle(6)
+    same(one, two)
+    assert shown(one) == [*range(30), *range(300, 305)]
 
 
 def test_who_has_no_term_in_common_follows_nobody(group: AutoGroup) -> None:

@@ -220,6 +220,18 @@ def cut_in_turns(monkeypatch: pytest.MonkeyPatch) -> tuple[World, TurnsPool, lis
     return world, pool, done
 
 
+def test_a_log_is_cut_once_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, pool, done = cut_in_turns(monkeypatch)
+    failed: list[Any] = []
+    world.store.truncate_log(world.ends[2]).addErrback(failed.append)
+    assert failed[0].check(StoreError)
+    assert world.store.is_cutting
+    pool.holds = False
+    pool.turns.pop().callback(None)
+    assert done == [None]
+    assert world.numbers() == list(range(5))
+
+
 def test_queues_are_cut_a_few_at_a_time_and_nothing_is_read_or_written_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

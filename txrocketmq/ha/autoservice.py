@@ -75,9 +75,12 @@ class AutoSwitchService(HaService):
     def become_master(self, epoch: int) -> None:
         """Begin a new term with this log.
 
-        :raises StoreError: the term is older than the log's last one.
+        :raises StoreError: the term is older than the log's last one, or the log is being cut.
         """
         self._check_term(epoch)
+        if self._store.is_cutting:
+            # The cut would take from the queues what came meanwhile.
+            raise StoreError(f"term {epoch} cannot begin while the log is being cut")
         if not self.is_slave:
             self._begin_term(epoch)
             return

@@ -203,6 +203,9 @@ class AutoSlaveLink(SlaveLink):
     def _compare(self, found: MasterHandshake) -> None:
         if self.state is not LinkState.HANDSHAKE:
             raise ProtocolError("a second handshake")
+        if self._store.is_cutting:
+            # For an earlier link: until that is over nobody may count on what is here.
+            raise StoreError("the log is still being cut")
         end = self._store.max_physical_offset()
         self._epochs.cut_beyond(end)
         if not self._epochs.entries:

@@ -27,13 +27,15 @@ _log = Logger()
 async def truncate_log(store: MessageStore, offset: int) -> None:
     """Make a record's first byte, or the log's end, the end of the log; see `IReplicationControl.truncate_log`.
 
-    :raises StoreError: the log does not reach back so far, or is being recovered.
+    :raises StoreError: the log does not reach back so far, is being recovered, or is being cut already.
     """
     log = store.commit_log
     if not log.min_offset <= offset <= log.max_offset:
         raise StoreError(
             f"the log goes from {log.min_offset} to {log.max_offset}, it cannot be cut at {offset}"
         )
+    if store.is_cutting:
+        raise StoreError("the log is being cut already")
     if store.rebuild is not None:
         raise StoreError("queues are being derived from the log: it cannot be cut now")
     if offset == log.max_offset:
