@@ -159,6 +159,7 @@ class Machine:
     :ivar broker_id: 0 for the master.
     :ivar faults: what came to it, and what is to go wrong with it.
     :ivar is_buried: its end was noted; it may be dead before.
+    :ivar had: so much of the present master's log it had when it lost power: what it reported until then was true.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class Machine:
         self.faults = Faults(network.clock)
         self.node: Node | None = None
         self.broker: Any = None
-        self._last_end = 0
+        self._last_end = self.had = 0
         self.is_buried = False
 
     @property
@@ -223,6 +224,8 @@ class Machine:
     def end(self, how: str = "kill") -> None:
         """The process is gone, with ``power`` what the machine had not on its device as well."""
         self._last_end = self.known_end
+        if how == "power":
+            self.had = max(self.had, self._last_end)
         self.is_buried = True
         if self.node is not None:
             self.node.kill()
@@ -369,7 +372,9 @@ class World(Servers):
     """The cluster of one schedule, with everybody there and in sync.
 
     :ivar acknowledged: what a producer was told is stored and replicated, in order.
-    :ivar unsafe: of these, what nobody but the master had when the producer heard.
+    :ivar unsafe: of these, what nobody but the master had by the time the producer heard. One that lost power since, and the message with it, had it:
+        that is the one failure.
+    :ivar strays: machines whose log may be another one's: they were master, and somebody else is now.
     :ivar consumed: what the handlers of the group that runs all the time got.
     """
 
@@ -393,6 +398,7 @@ class World(Servers):
             machine.start()
         self.acknowledged: list[bytes] = []
         self.unsafe: list[bytes] = []
+        self.strays: list[Machine] = []
         self.consumed: set[bytes] = set()
         self._number = 0
         self.master.broker.core.topics.create_by_default(TOPIC, "TBW102", QUEUES, 0)
@@ -434,10 +440,24 @@ class World(Servers):
             if result.status is SendStatus.SEND_OK:
                 self.acknowledged.append(body)
                 host, _, offset = parse_offset_message_id(result.offset_msg_id)
-                if not any(m.known_end > offset for m in self.machines if m.host != host):
+                if not any(self.had(m, offset) for m in self.machines if m.host != host):
                     self.unsafe.append(body[:6])
 
         self.producer.send(Message(TOPIC, body)).addCallbacks(heard, lambda failure: None)
+
+    def had(self, machine: Machine, offset: int) -> bool:
+        """Whether it has the master's message at an offset, or had it until it lost power."""
+        if machine in self.strays:
+            # Once it follows the new master it counts; of one that is down just now nobody can say whether it does.
+            return (
+                machine.is_up
+                and machine.log_end > offset
+                and (
+                    not self.master.is_up
+                    or self.master.log()[machine.log_start :].startswith(machine.log())
+                )
+            )
+        return max(machine.known_end, machine.had) > offset
 
     def is_in_sync(self) -> bool:
         """Whether everybody is up and each slave has what the master has."""
