@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from tests.golden import LINES, units
 from txrocketmq.codec.storefiles import INDEX_ENTRY, INDEX_HEADER, INDEX_HEADER_BYTES
 from txrocketmq.config.schema import MessageStoreConfig
+from txrocketmq.interfaces import IMapping
 from txrocketmq.model.javahash import index_hash
 from txrocketmq.store import index
 from txrocketmq.store.checkpoint import StoreCheckpoint
@@ -294,6 +295,29 @@ def test_a_full_disk_loses_entries_but_raises_nothing_and_heals() -> None:
     service.put_keys("T", "id100", None, -1, 100, 1_700_000_000_000)
     assert offsets_of(service, "T", "id100") == [100]
     assert offsets_of(service, "T", "id0") == [0]
+
+
+def test_an_error_that_nobody_foresaw_is_not_met_again_at_once() -> None:
+    disk, pool, clock = MemoryDisk(), ManualPool(), Clock()
+    clock.advance(NOW)
+    service = new_service(disk, pool, clock)
+    map_file, tries = disk.map, list[str]()
+
+    def map_badly(path: str, size: int, create: bool) -> IMapping:
+        tries.append(path)
+        raise ValueError("a mapping of a kind that nobody foresaw")
+
+    disk.map = map_badly  # type: ignore[method-assign]
+    service.put_keys("T", "id0", None, -1, 0, 1_700_000_000_000)
+    pool.run(3)
+    assert len(tries) == 1
+    assert not pool.pending
+    disk.map = map_file  # type: ignore[method-assign]
+    clock.advance(index.RETRY_MS / 1000)
+    service.put_keys("T", "id1", None, -1, 1, 1_700_000_000_000)
+    pool.run()
+    assert offsets_of(service, "T", "id0") == [0]
+    assert offsets_of(service, "T", "id1") == [1]
 
 
 def test_entries_wait_in_order_while_the_pool_is_busy_up_to_a_bound() -> None:

@@ -500,10 +500,10 @@ class IndexService:
             checkpoint.index_msg_timestamp_ms = max(checkpoint.index_msg_timestamp_ms, timestamp_ms)
 
     def _room_failed(self, failure: Failure) -> None:
-        if isinstance(failure.value, OSError | StoreError):
-            self._note_failure(failure.value)
-        else:
+        if not isinstance(failure.value, OSError | StoreError):
             self.log.failure("making room in the index", failure)
+        # One that nobody foresaw waits, too: at once again, it would fail again without an end.
+        self._note_failure(failure.value)
 
     def _note_failure(self, error: BaseException) -> None:
         self._retry_at_ms = self._now_ms() + RETRY_MS
