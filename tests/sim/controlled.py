@@ -789,6 +789,8 @@ class ControlledWorld:
         return (
             self.elector.members == set(self.disks)
             and len(lives) == len(self.disks)
+            # A master that was started again is not master until it is told so, whoever the controller still takes for it.
+            and all(life.role.master_epoch == self.elector.epoch for life in lives)
             and len({life.end for life in lives}) == 1
             and len({life.broker.store.confirm_offset() for life in lives}) == 1
         )
