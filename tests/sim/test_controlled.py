@@ -29,7 +29,7 @@ def test_promises_are_kept(seeds: range) -> None:
 #: What schedules found, and a seed that shows it.
 FOUND = [
     (500198, "a master became a slave while the device had its last messages, and they were safe"),
-    (520060, "a master that was just started again counted as well, and the other one died, elected"),
+    (520060, "a master just started again counted as well, and the other one died, elected"),
 ]
 
 
