@@ -47,8 +47,8 @@ ASYNC = {"brokerRole": "ASYNC_MASTER", "flushDiskType": "ASYNC_FLUSH"}
 _NUMBERS = count(1)
 
 CELLS = by_tier(
-    [(OURS, OURS, "sync"), (J4, OURS, "sync"), (OURS, J5, "sync"), (OURS, J4, "async")],
-    [(OURS, OURS, "async"), (J5, OURS, "async"), (J5, OURS, "sync"), (J4, OURS, "async"), (OURS, J5, "async"),
+    [(OURS, OURS, "sync"), (J4, OURS, "sync"), (OURS, J5, "sync")],
+    [(OURS, OURS, "async"), (OURS, J4, "async"), (J5, OURS, "async"), (J5, OURS, "sync"), (J4, OURS, "async"), (OURS, J5, "async"),
      (OURS, J4, "sync"), (J4, J4, "sync"), (J4, J5, "sync"), (J5, J4, "sync"), (J5, J5, "sync"),
      (J4, J4, "async"), (J4, J5, "async"), (J5, J4, "async"), (J5, J5, "async")],
 )  # fmt: skip

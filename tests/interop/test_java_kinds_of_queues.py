@@ -232,11 +232,9 @@ class TestKindsOfQueues:
     @pytest.mark.parametrize(
         ("writer", "how", "reader"),
         by_tier(
+            [("ours", "SIGKILL", "official-5.4.0")],
             [
-                ("ours", "SIGKILL", "official-5.4.0"),
                 ("official-5.4.0", "SIGKILL", "ours"),
-            ],
-            [
                 ("ours", "SIGTERM", "official-5.4.0"),
                 ("official-5.4.0", "SIGTERM", "ours"),
             ],
