@@ -505,7 +505,7 @@ class IndexService:
         # One that nobody foresaw waits, too: at once again, it would fail again without an end.
         self._note_failure(failure.value)
 
-    def _note_failure(self, error: BaseException) -> None:
+    def _note_failure(self, error: BaseException | None) -> None:
         self._retry_at_ms = self._now_ms() + RETRY_MS
         if not self._failed:
             self._failed = True
