@@ -135,12 +135,14 @@ from txrocketmq.client import *
 {block}
 async def main(started, address):
     global reactor, producer
-    reactor, producer = started, Producer(started, "seers", namesrv_addr=address)
+    # Neither topic is there yet.
+    client = ClientConfig(namesrv_addr=address, poll_name_server_interval=200)
+    reactor, producer = started, Producer(started, "seers", client)
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     async with producer, LitePullConsumer(
-        reactor, "seen", settings=PullConfig(consume_from_where=first), namesrv_addr=address
+        reactor, "seen", client, PullConfig(consume_from_where=first)
     ) as reader, PushConsumer(
-        reactor, "eyes", "ToSee", handle, settings=PushConfig(in_thread=True), namesrv_addr=address
+        reactor, "eyes", "ToSee", handle, client, settings=PushConfig(in_thread=True)
     ):
         reader.subscribe("Seen")
         await producer.send(Message(topic="ToSee", body=b"a sight"))

@@ -182,7 +182,7 @@ class Traffic:
         assert not lost, f"{len(lost)} acknowledged messages are lost, such as {sorted(lost)[:5]}"
         checks.bodies_are_whole(rows, self.seed, SIZE)
 
-    def wait_sync(self, producer: Producer) -> None:
+    def wait_sync(self, producer: Producer, timeout_s: float = 60.0) -> None:
         """Until a synchronous master has its slave: official slaves begin seconds after they connected."""
         topic = self.topic + "-warm"
 
@@ -193,7 +193,7 @@ class Traffic:
                 # Masters of the 4.x line wait for a slave that has not said anything yet, longer than producers do.
                 return False
 
-        wait_until(is_sync, "a slave is in sync")
+        wait_until(is_sync, "a slave is in sync", timeout_s)
 
     def close(self) -> None:
         self.admin.forget()
@@ -309,7 +309,8 @@ class TestFailover:
             chance = Random(4711)
             with Producer(puppet, group.namesrv, traffic.consumers + "-p", **QUICK) as producer:
                 for turn in range(TURNS):
-                    traffic.wait_sync(producer)
+                    # Over a link that tears, what a turn of a full run has stored takes more than a minute.
+                    traffic.wait_sync(producer, 300)
                     # The log does not say what topics there are: a slave asks for that every ten seconds.
                     store = group.slave.store
                     wait_until(lambda s=store: traffic.topic in tables(s)["topics"], "the topic")
@@ -325,7 +326,7 @@ class TestFailover:
                     # The old master may have what nobody else has: it must not go on from there.
                     group.old_master_becomes_slave()
             traffic.consume_at_least(acknowledged)
-            wait_caught_up(group)
+            wait_caught_up(group, 300)
             group.stop_both()
             compare_stores(group.master.store, group.slave.store)
             traffic.close()
