@@ -112,8 +112,10 @@ class Process:
         while (match := re.search(pattern, self.output)) is None:
             left = deadline - time.monotonic()
             assert left > 0, f"{pattern!r} did not come: {self.output}"
-            readable, _, _ = select.select([self.process.stdout], [], [], left)
-            if readable:
+            # Not by ``select``: a run of many tests may hold more than 1,024 descriptors.
+            poll = select.poll()
+            poll.register(self.process.stdout, select.POLLIN)
+            if poll.poll(left * 1000):
                 data = os.read(self.process.stdout.fileno(), 65536)
                 assert data, f"ended without {pattern!r}: {self.output}"
                 self.output += data.decode()
