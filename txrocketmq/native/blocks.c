@@ -65,21 +65,6 @@ typedef struct {
     Text topic, properties;
 } Parts;
 
-static inline uint32_t add_to_hash(uint32_t hash, const unsigned char *text, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        hash = 31 * hash + text[i];
-    return hash;
-}
-
-static inline uint32_t index_value(uint32_t hash)
-{
-    if (hash & 0x80000000u)
-        hash = 0u - hash;
-    /* The smallest number has no absolute value. */
-    return hash == 0x80000000u ? 0 : hash;
-}
-
 static int is_ascii(Text text)
 {
     unsigned char all = 0;
@@ -183,7 +168,7 @@ static int find_run(Block *block, Text topic, int32_t queue_id, int64_t index, i
     *is_new = 1;
     Run *run = &block->runs[block->run_count];
     *run = (Run){.topic = topic, .queue_id = queue_id, .first = index, .next = index};
-    run->hash = 31 * add_to_hash(0, topic.at, topic.size) + '#';
+    run->hash = 31 * hash_on(0, topic.at, (Py_ssize_t)topic.size) + '#';
     return block->run_count;
 }
 
@@ -198,7 +183,7 @@ static int add_item(Block *block, uint32_t hash, int64_t offset, int64_t timesta
         block->items_room = room;
     }
     unsigned char *at = block->items + block->items_used;
-    hash = index_value(hash);
+    hash = (uint32_t)index_form(hash);
     memcpy(at, &hash, 4);
     memcpy(at + 4, &offset, 8);
     memcpy(at + 12, &timestamp, 8);
@@ -208,18 +193,18 @@ static int add_item(Block *block, uint32_t hash, int64_t offset, int64_t timesta
 
 static int add_items(Block *block, uint32_t hash, Text uniq_key, Text keys, Text tag, int64_t offset, int64_t timestamp)
 {
-    if (uniq_key.size && add_item(block, add_to_hash(hash, uniq_key.at, uniq_key.size), offset, timestamp) < 0)
+    if (uniq_key.size && add_item(block, hash_on(hash, uniq_key.at, (Py_ssize_t)uniq_key.size), offset, timestamp) < 0)
         return -1;
     for (size_t at = 0; at < keys.size;) {
         const unsigned char *start = keys.at + at, *blank = memchr(start, ' ', keys.size - at);
         size_t size = blank == NULL ? keys.size - at : (size_t)(blank - start);
-        if (size && add_item(block, add_to_hash(hash, start, size), offset, timestamp) < 0)
+        if (size && add_item(block, hash_on(hash, start, (Py_ssize_t)size), offset, timestamp) < 0)
             return -1;
         at += size + 1;
     }
     if (tag.size) {
-        hash = add_to_hash(hash, (const unsigned char *)"T#", 2);
-        return add_item(block, add_to_hash(hash, tag.at, tag.size), offset, timestamp);
+        hash = hash_on(hash, (const unsigned char *)"T#", 2);
+        return add_item(block, hash_on(hash, tag.at, (Py_ssize_t)tag.size), offset, timestamp);
     }
     return 0;
 }
@@ -285,7 +270,7 @@ static int walk(Block *block, const unsigned char *data, size_t *position, size_
         int32_t size = (int32_t)get_32(head);
         int64_t timestamp = (int64_t)get_64(data + parts.time_at);
         /* Java's hash of the tag has a sign. */
-        int64_t code = (int32_t)add_to_hash(0, tag.at, tag.size);
+        int64_t code = (int32_t)hash_on(0, tag.at, (Py_ssize_t)tag.size);
         if (offset > INT64_MAX - size)
             break;
         if (add_record(block, (Found){offset, code, size, number}) < 0 ||
