@@ -19,8 +19,6 @@ enum {
     MAX_RUNS = 256,
     UNIT_BYTES = 20,
     ITEM_BYTES = 20,
-    HEADER_BYTES = 40,
-    ENTRY_BYTES = 20,
 };
 
 static const char SCHEDULE[] = "SCHEDULE_TOPIC_XXXX";
@@ -397,13 +395,13 @@ static PyObject *put_index(PyObject *Py_UNUSED(module), PyObject *const *args, P
         Py_RETURN_NONE;
     }
     PyObject *result = NULL;
-    Py_ssize_t total = items.len / ITEM_BYTES, room = (buffer.len - HEADER_BYTES) / 4;
+    Py_ssize_t total = items.len / ITEM_BYTES, room = (buffer.len - INDEX_HEADER_BYTES) / 4;
     /* Entries lie behind all slots. */
     if (start < 0 || start > total || number < 1 || slots < 1 || slots > room || number > INT32_MAX || limit > INT32_MAX ||
-        limit > (buffer.len - HEADER_BYTES - 4 * slots) / ENTRY_BYTES) {
+        limit > (buffer.len - INDEX_HEADER_BYTES - 4 * slots) / INDEX_ENTRY_BYTES) {
         result = Py_NewRef(Py_None);
     } else {
-        unsigned char *data = buffer.buf, *entry = data + HEADER_BYTES + 4 * slots + ENTRY_BYTES * number;
+        unsigned char *data = buffer.buf;
         const unsigned char *item = (const unsigned char *)items.buf + ITEM_BYTES * start;
         Py_ssize_t taken = 0, used = 0;
         for (; start + taken < total && number < limit; taken++, number++) {
@@ -412,18 +410,7 @@ static PyObject *put_index(PyObject *Py_UNUSED(module), PyObject *const *args, P
             memcpy(&hash, item, 4);
             memcpy(&offset, item + 4, 8);
             memcpy(&timestamp, item + 12, 8);
-            unsigned char *slot = data + HEADER_BYTES + 4 * (size_t)((hash & 0x7FFFFFFFu) % (uint64_t)slots);
-            int32_t older = (int32_t)get_32(slot);
-            if (older <= 0 || older > number) {
-                older = 0;
-                used++;
-            }
-            put_32(entry, hash);
-            put_64(entry + 4, (uint64_t)offset);
-            put_32(entry + 12, seconds_between(begin_ms, timestamp));
-            put_32(entry + 16, (uint32_t)older);
-            put_32(slot, (uint32_t)number);
-            entry += ENTRY_BYTES;
+            used += put_entry(data, slots, number, hash, offset, seconds_between(begin_ms, timestamp));
             item += ITEM_BYTES;
         }
         result = Py_BuildValue("(nn)", taken, used);
@@ -452,10 +439,10 @@ static PyObject *same_entries(PyObject *Py_UNUSED(module), PyObject *const *args
     if (end > data.len)
         end = data.len;
     Py_ssize_t total = items.len / ITEM_BYTES;
-    int is_same = position >= 0 && end >= position && total <= (end - position) / ENTRY_BYTES;
+    int is_same = position >= 0 && end >= position && total <= (end - position) / INDEX_ENTRY_BYTES;
     const unsigned char *item = items.buf;
     for (Py_ssize_t i = 0; is_same && i < total; i++, item += ITEM_BYTES) {
-        const unsigned char *entry = (const unsigned char *)data.buf + position + i * ENTRY_BYTES;
+        const unsigned char *entry = (const unsigned char *)data.buf + position + i * INDEX_ENTRY_BYTES;
         uint32_t hash;
         uint64_t offset;
         memcpy(&hash, item, 4);

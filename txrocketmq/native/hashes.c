@@ -1,12 +1,6 @@
 /* How does a message get into the index? Java's String.hashCode, the twin of txrocketmq.model.javahash for ASCII, and IndexFile.put. */
 #include "native.h"
 
-enum {
-    HEADER_BYTES = 40,
-    SLOT_BYTES = 4,
-    ENTRY_BYTES = 20,
-};
-
 /* index_hash(topic, key) -> number, or None */
 static PyObject *index_hash(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -21,25 +15,14 @@ static PyObject *index_hash(PyObject *Py_UNUSED(module), PyObject *const *args, 
 /* The file that gets the entries of one message. */
 typedef struct {
     unsigned char *data;
-    int64_t slots, entries_at, number, slots_used;
+    int64_t slots, number, slots_used;
     int64_t offset;
     int32_t seconds;
 } File;
 
-static void put_entry(File *file, int32_t hash)
+static void add_entry(File *file, int32_t hash)
 {
-    unsigned char *slot = file->data + HEADER_BYTES + SLOT_BYTES * (hash % file->slots);
-    unsigned char *entry = file->data + file->entries_at + ENTRY_BYTES * file->number;
-    int32_t older = (int32_t)get_32(slot);
-    if (older <= 0 || older > file->number) {
-        older = 0;
-        file->slots_used++;
-    }
-    put_32(entry, (uint32_t)hash);
-    put_64(entry + 4, (uint64_t)file->offset);
-    put_32(entry + 12, (uint32_t)file->seconds);
-    put_32(entry + 16, (uint32_t)older);
-    put_32(slot, (uint32_t)file->number);
+    file->slots_used += put_entry(file->data, file->slots, file->number, (uint32_t)hash, file->offset, (uint32_t)file->seconds);
     file->number++;
 }
 
@@ -87,8 +70,8 @@ static PyObject *put_keys(PyObject *Py_UNUSED(module), PyObject *const *args, Py
         PyErr_Clear();
         Py_RETURN_NONE;
     }
-    File file = {buffer.buf, slots, HEADER_BYTES + SLOT_BYTES * slots, number, slots_used, offset, 0};
-    if (file.entries_at + ENTRY_BYTES * limit > buffer.len) {
+    File file = {buffer.buf, slots, number, slots_used, offset, 0};
+    if (INDEX_HEADER_BYTES + INDEX_SLOT_BYTES * slots + INDEX_ENTRY_BYTES * limit > buffer.len) {
         PyBuffer_Release(&buffer);
         Py_RETURN_NONE;
     }
@@ -98,11 +81,11 @@ static PyObject *put_keys(PyObject *Py_UNUSED(module), PyObject *const *args, Py
     }
     uint32_t hash = 31 * hash_on(0, topic, topic_size) + '#';
     if (id_size > 0)
-        put_entry(&file, index_form(hash_on(hash, id, id_size)));
+        add_entry(&file, index_form(hash_on(hash, id, id_size)));
     for (Py_ssize_t at = 0, size; (size = next_key(keys, keys_size, &at)) > 0; at += size)
-        put_entry(&file, index_form(hash_on(hash, keys + at, size)));
+        add_entry(&file, index_form(hash_on(hash, keys + at, size)));
     if (tag_hash >= 0)
-        put_entry(&file, (int32_t)tag_hash);
+        add_entry(&file, (int32_t)tag_hash);
     put_64(file.data, (uint64_t)begin_ms);
     put_64(file.data + 8, (uint64_t)stored_ms);
     put_64(file.data + 16, (uint64_t)begin_offset);

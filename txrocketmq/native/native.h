@@ -94,6 +94,27 @@ static inline int32_t index_form(uint32_t hash)
     return hash == 0x80000000u ? 0 : (int32_t)hash;
 }
 
+enum {
+    INDEX_HEADER_BYTES = 40,
+    INDEX_SLOT_BYTES = 4,
+    INDEX_ENTRY_BYTES = 20,
+};
+
+/* Writes an index entry, for which the caller has found room, and makes it the first of its slot's chain; 1 where the slot was empty. */
+static inline int put_entry(unsigned char *data, int64_t slots, int64_t number, uint32_t hash, int64_t offset, uint32_t seconds)
+{
+    unsigned char *slot = data + INDEX_HEADER_BYTES + INDEX_SLOT_BYTES * (int64_t)((hash & 0x7FFFFFFFu) % (uint64_t)slots);
+    unsigned char *entry = data + INDEX_HEADER_BYTES + INDEX_SLOT_BYTES * slots + INDEX_ENTRY_BYTES * number;
+    int32_t older = (int32_t)get_32(slot);
+    int was_empty = older <= 0 || older > number;
+    put_32(entry, hash);
+    put_64(entry + 4, (uint64_t)offset);
+    put_32(entry + 12, seconds);
+    put_32(entry + 16, was_empty ? 0 : (uint32_t)older);
+    put_32(slot, (uint32_t)number);
+    return was_empty;
+}
+
 /* hashes.c: Java's hashes, and index entries. */
 extern PyMethodDef hashes_methods[];
 
