@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -90,11 +91,11 @@ class End:
 class Wire:
     """One connection."""
 
-    def __init__(self, network: Network, number: int) -> None:
+    def __init__(self, network: Network, number: int, source: str) -> None:
         self.network = network
         self.is_up = True
         self.slave = End(self, "slave", IPv4Address("TCP", "192.0.2.1", 10912))
-        self.master = End(self, "master", IPv4Address("TCP", "192.0.2.2", 40_000 + number))
+        self.master = End(self, "master", IPv4Address("TCP", source, 40_000 + number))
         self.slave.peer, self.master.peer = self.master, self.slave
 
     def cut(self) -> None:
@@ -122,12 +123,12 @@ class Network:
         self.wires: list[Wire] = []
         self.dialled = 0
 
-    def dial(self, host: str, port: int, factory: Any) -> Deferred[Any]:
+    def dial(self, host: str, port: int, factory: Any, source: str = "192.0.2.2") -> Deferred[Any]:
         self.dialled += 1
         server = self.listening.get((host, port))
         if server is None:
             return fail(ConnectionRefusedError())
-        wire = Wire(self, self.dialled)
+        wire = Wire(self, self.dialled, source)
         self.wires.append(wire)
         for end, made in ((wire.master, server), (wire.slave, factory)):
             end.protocol = made.buildProtocol(end.getPeer())
@@ -187,7 +188,7 @@ class Replica:
             self.config,
             self.store,
             clock,
-            network.dial,
+            partial(network.dial, source=host),
             one_slave_by_default=one_slave_by_default,
         )
         self.ha.start()

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ha_network import Pair, Replica
+from ha_network import Pair, Replica, Wire
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from txrocketmq.codec.haframes import REPORT
 from txrocketmq.ha.acks import AckWaiters
 from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
@@ -190,6 +191,66 @@ def test_the_number_that_was_set_is_waited_for(pair: Pair) -> None:
     pair.slave(master, "192.0.2.3")
     pair.settle()
     assert outcome(result) is OK
+
+
+def abandoned_link(pair: Pair, master: Replica, slave: Replica) -> Wire:
+    """The slave follows anew; its master still takes the old link for a good one."""
+    (old,) = pair.network.wires
+    pair.network.wires.remove(old)
+    old.is_up = False
+    old.slave.protocol.close("unplugged")
+    old.slave.lose()
+    pair.settle(5.1)
+    assert len(master.ha.links) == 2
+    return old
+
+
+def test_two_links_of_one_slave_are_one_replica(pair: Pair) -> None:
+    """The slave reported a message, its link broke without the master's noticing, and it is there again: that is one copy, not two."""
+    master = sync_master(pair, in_sync_replicas=3, one_slave_by_default=False, slave_timeout=60_000)
+    slave = pair.slave(master)
+    pair.settle()
+    result = master.put()
+    pair.settle()
+    assert master.ha.links[0].ack_offset == master.store.max_physical_offset()
+    old = abandoned_link(pair, master, slave)
+    assert [link.ack_offset for link in master.ha.links] == [master.store.max_physical_offset()] * 2
+    assert outcome(result) is None
+    # Bytes that were still under way prove nothing.
+    old.master.protocol.dataReceived(REPORT.pack(master.store.max_physical_offset()))
+    assert outcome(result) is None
+    pair.slave(master, "192.0.2.3")
+    pair.settle()
+    assert outcome(result) is OK
+
+
+def test_two_slaves_of_one_machine_are_two_replicas(pair: Pair) -> None:
+    master = sync_master(pair, in_sync_replicas=3, one_slave_by_default=False, slave_timeout=60_000)
+    pair.slave(master)
+    pair.settle()
+    pair.slave(master)
+    pair.settle()
+    result = master.put()
+    pair.settle()
+    assert outcome(result) is OK
+    # A third one on that machine: what is sent from now on tells them apart again.
+    pair.slave(master)
+    pair.settle()
+    result = master.put()
+    pair.settle()
+    assert outcome(result) is OK
+
+
+def test_a_stop_waits_for_slaves_of_one_machine_no_longer_than_they_need(pair: Pair) -> None:
+    master = sync_master(pair, in_sync_replicas=3, one_slave_by_default=False)
+    master.put(wait_store_msg_ok=False)
+    pair.slave(master)
+    pair.settle()
+    pair.slave(master)
+    pair.settle()
+    drained: list[bool] = []
+    master.ha.when_drained(3_000).addCallback(drained.append)
+    assert drained == [True]
 
 
 def test_too_few_of_them_in_time(pair: Pair) -> None:

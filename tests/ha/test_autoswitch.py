@@ -450,6 +450,26 @@ def test_a_learner_never_joins_and_nobody_waits_for_it(group: AutoGroup) -> None
     assert waiting.result.status is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
 
+def test_two_links_of_one_slave_are_one_replica(group: AutoGroup) -> None:
+    one = group.broker(1, in_sync_replicas=3, one_slave_by_default=False, slave_timeout=60_000)
+    two, three = group.broker(2), group.broker(3)
+    group.elect(one, two)
+    waiting = one.put(b"00001xxx")
+    group.settle()
+    (old,) = group.network.wires
+    group.network.wires.remove(old)
+    old.is_up = False
+    old.slave.protocol.close("unplugged")
+    old.slave.lose()
+    group.settle(5.5)
+    assert [link.slave_id for link in one.auto.links] == [2, 2]
+    assert not waiting.called
+    three.auto.become_slave(1)
+    three.follow(one)
+    group.settle()
+    assert waiting.result.status is PutMessageStatus.PUT_OK
+
+
 def test_too_few_replicas_in_sync_refuse_messages(group: AutoGroup) -> None:
     one, two = group.broker(1, min_in_sync_replicas=2), group.broker(2)
     group.elect(one)

@@ -40,6 +40,8 @@ class AutoSwitchService(HaService):
     :ivar ask_controller: see `AskController`.
     """
 
+    everybody = ALL_IN_SYNC
+
     def __init__(self, *args: Any, epochs: EpochCache, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.epochs = epochs
@@ -266,7 +268,10 @@ class AutoSwitchService(HaService):
     def _has(self, replicas: int, end_offset: int) -> bool:
         if replicas == ALL_IN_SYNC:
             return self._safe_offset(ALL_IN_SYNC) >= end_offset
-        return 1 + sum(bool(link.has(end_offset)) for link in self._replicas()) >= replicas
+        return (
+            1 + len({link.slave_id for link in self._replicas() if link.has(end_offset)})
+            >= replicas
+        )
 
     def in_sync_replicas(self) -> int:
         """Replicas that are in sync, the master among them."""

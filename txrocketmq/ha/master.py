@@ -38,6 +38,7 @@ class MasterLink:
     :param write: takes bytes for the slave; it may call `pause` while it is called.
     :param close: drops the connection, with a reason.
     :param acknowledged: told whenever `ack_offset` grew.
+    :param begun: told of the first report, with this link.
     :ivar request_offset: the slave's first report, `NOT_YET` before it.
     :ivar next_offset: the first byte that was not sent yet, `NOT_YET` before the first report.
     :ivar start_offset: what ends there or before was never sent to the slave; `NOT_YET` before the first report.
@@ -55,6 +56,7 @@ class MasterLink:
         write: Callable[[bytes], object],
         close: Callable[[str], object],
         acknowledged: Callable[[], object],
+        begun: Callable[[MasterLink], object],
     ) -> None:
         self.peer = peer
         self.state = LinkState.TRANSFER
@@ -68,6 +70,8 @@ class MasterLink:
         self._write = write
         self._close = close
         self._acknowledged = acknowledged
+        self._begun = begun
+        self._doubted_to = NOT_YET
         self._reports = ReportReader()
         self._is_paused = False
         self._is_reading = False
@@ -126,6 +130,7 @@ class MasterLink:
                 start=self.next_offset,
                 first=self._store.min_physical_offset(),
             )
+        self._begun(self)
         self._acknowledged()
         self.pump()
 
@@ -235,6 +240,21 @@ class MasterLink:
     def has(self, end_offset: int) -> bool:
         """Whether the slave has the message that ends there; an empty slave never gets what is before the master's last file."""
         return self.start_offset < end_offset <= self.ack_offset
+
+    @property
+    def host(self) -> str:
+        """Where the slave is."""
+        return self.peer.rpartition(":")[0]
+
+    def doubt(self) -> None:
+        """Another link may be the same slave's: this one is a machine of its own once it acknowledges what was not sent yet. A slave that
+        gave up a link acknowledges nothing on it that was sent later."""
+        self._doubted_to = self.next_offset
+
+    @property
+    def is_doubted(self) -> bool:
+        """See `doubt`."""
+        return self.ack_offset <= self._doubted_to
 
     def is_in_sync(self, end_offset: int) -> bool:
         """Whether the slave follows closely enough (`haMaxGapNotInSync`)."""

@@ -27,7 +27,7 @@ from txrocketmq.codec.bodies.admin import HAClientRuntimeInfo, HARuntimeInfo
 from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig
 from txrocketmq.ha.acks import AckWaiters
 from txrocketmq.ha.follower import Dial, Follower
-from txrocketmq.ha.master import MasterLink
+from txrocketmq.ha.master import NOT_YET, MasterLink
 from txrocketmq.ha.transport import MasterFactory
 from txrocketmq.interfaces import IReplicaLog, IReplicas
 from txrocketmq.model.replication import Replicated
@@ -37,6 +37,9 @@ MAX_SLAVES = 64
 """Slaves of one master; more connections than that are nobody's replicas."""
 
 SYNC_MASTER, SLAVE = "SYNC_MASTER", "SLAVE"
+
+ALL_LINKS = 0
+"""So many replicas as have links and are in sync, for who waits."""
 
 
 @implementer(IReplicas)
@@ -53,6 +56,8 @@ class HaService:
     """
 
     _log = Logger()
+    everybody = ALL_LINKS
+    """For whom a stop waits."""
 
     def __init__(
         self,
@@ -133,7 +138,14 @@ class HaService:
             )
             return None
         link = self._make_link(
-            peer, self._store, self._config, self._clock, write, close, self._acknowledged
+            peer,
+            self._store,
+            self._config,
+            self._clock,
+            write,
+            close,
+            self._acknowledged,
+            self._begun,
         )
         self.links.append(link)
         self._watch()
@@ -147,6 +159,15 @@ class HaService:
 
     def _make_link(self, *args: Any) -> MasterLink:
         return MasterLink(*args)
+
+    def _begun(self, link: MasterLink) -> None:
+        """A slave made its first report. Nothing says which slave that is, so it may have another link, which looks alive for a while."""
+        for other in self.links:
+            if other is link or other.request_offset == NOT_YET or other.host != link.host:
+                continue
+            other.doubt()
+            if self.links.index(other) > self.links.index(link):
+                link.doubt()
 
     def slave_lost(self, link: MasterLink, reason: str) -> None:
         """A slave's connection is gone."""
@@ -169,7 +190,12 @@ class HaService:
         self.answer_together(self._waiters.acknowledged)
 
     def _safe_offset(self, replicas: int) -> int:
-        """Up to where so many replicas reported the log, the master among them."""
+        """Up to where so many replicas reported the log at the most, the master among them."""
+        if replicas == ALL_LINKS:
+            end = self._store.max_physical_offset()
+            return min(
+                (link.ack_offset for link in self.links if link.is_in_sync(end)), default=end
+            )
         if replicas <= 1:
             return self._store.max_physical_offset()
         acks = sorted((link.ack_offset for link in self.links), reverse=True)
@@ -177,13 +203,16 @@ class HaService:
 
     def _has(self, replicas: int, end_offset: int) -> bool:
         """Whether so many replicas have what ends at an offset, the master among them."""
-        return 1 + sum(link.has(end_offset) for link in self.links) >= replicas
+        if replicas == ALL_LINKS:
+            return self._safe_offset(replicas) >= end_offset
+        links = [link for link in self.links if link.has(end_offset)]
+        machines = sum(not link.is_doubted for link in links)
+        return 1 + (machines or bool(links)) >= replicas
 
     def when_drained(self, timeout_ms: int) -> Deferred[bool]:
         """True once all slaves that are in sync have the whole log, False when they have not in time."""
-        in_sync = self.in_sync_replicas()
         self._pump_all()
-        return self._waiters.wait(self._store.max_physical_offset(), in_sync, timeout_ms)
+        return self._waiters.wait(self._store.max_physical_offset(), self.everybody, timeout_ms)
 
     # ------------------------------------------------------------------ IReplicas
 
