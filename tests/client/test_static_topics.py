@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from admin.admin_world import AdminWorld
-from consumer_world import DONE, FIRST, LATER, SUCCESS, Diary
+from consumer_world import DONE, FIRST, LATER, SUCCESS, TOPIC, Diary
 
 from txrocketmq.client.consumer.config import PullConfig
 from txrocketmq.client.consumer.lite_pull import LitePullConsumer
 from txrocketmq.client.static_topics import NOBODY, leaders
+from txrocketmq.errors import MQClientError
 from txrocketmq.model.message import Message, MessageQueue
 from txrocketmq.model.route import TopicRouteData
 from txrocketmq.model.static_topic import (
@@ -90,6 +91,63 @@ def test_queues_are_followed_to_another_broker_and_keep_their_numbers() -> None:
             for queue in range(QUEUES)
             for offset in ((0, 1, 2, 3) if queue % 2 else (0, 1, NEXT_LOGICAL, NEXT_LOGICAL + 1))
         ]
+
+
+def test_an_operator_moves_queues_and_adds_some() -> None:
+    """As `move_all` by hand, with the operations of the admin client: no message is lost, none is read twice, no place is given twice."""
+    world = AdminWorld(brokers=2)
+    statics = world.admin.static_topics
+    world.wait(statics.grow(STATIC, QUEUES, ["broker-2"]))
+    world.network.run(1)
+    # The other broker of the cluster knows the topic, and that it has none of its queues.
+    assert world.wait(statics.examine(STATIC))["broker-3"].write_queue_nums == 0
+    producer, diary = world.producer(client=QUICK), Diary(DONE)
+    world.consumer(diary, subscriptions=STATIC, client=QUICK, orderly=True)
+    places: list[tuple[int, int]] = []
+
+    def send(count: int, queues: int) -> set[str]:
+        world.network.run(3)
+        results = [
+            world.wait(
+                producer.send(
+                    Message(STATIC, b"%d" % (len(places) + number)), logical(number % queues)
+                )
+            )
+            for number in range(count)
+        ]
+        places.extend((result.queue.queue_id, result.queue_offset) for result in results)
+        return {result.queue.broker_name for result in results}
+
+    assert send(8, QUEUES) == {"broker-2"}
+    moved = world.wait(statics.move(STATIC, ["broker-3", "broker-2"]))
+    # As few as that takes: two queues stay.
+    assert (moved.broker_to_map_in, moved.broker_to_map_out) == (["broker-3"], ["broker-2"])
+    assert send(8, QUEUES) == {"broker-2", "broker-3"}
+    world.wait(statics.move(STATIC, ["broker-3"]))
+    assert send(8, QUEUES) == {"broker-3"}
+    grown = world.wait(statics.grow(STATIC, QUEUES + 2, ["broker-2"]))
+    assert {name: item.write_queue_nums for name, item in grown.broker_config_map.items()} == {
+        "broker-2": QUEUES + 2,
+        "broker-3": QUEUES,
+    }
+    assert send(12, QUEUES + 2) == {"broker-2", "broker-3"}
+    late = Diary()
+    world.consumer(late, group="late", subscriptions=STATIC, client=QUICK)
+    total = len(places)
+    world.until(lambda: len(diary.seen) >= total and len(late.seen) >= total)
+    assert len(set(places)) == total
+    for seen in (diary.seen, late.seen):
+        assert sorted((one.queue_id, one.queue_offset) for one in seen) == sorted(places)
+    for number in range(QUEUES):
+        offsets = [offset for queue, offset in places if queue == number]
+        assert offsets == sorted(offsets)
+    for wrong in (QUEUES, QUEUES + 2):
+        with pytest.raises(MQClientError, match="can only get more"):
+            world.wait(statics.grow(STATIC, wrong, ["broker-2"]))
+    with pytest.raises(MQClientError, match="no topic"):
+        world.wait(statics.move("Nobody", ["broker-2"]))
+    with pytest.raises(MQClientError, match="is no static topic"):
+        world.wait(statics.move(TOPIC, ["broker-2"]))
 
 
 def test_what_is_sent_to_logical_queues_is_consumed_with_their_numbers_and_offsets() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -14,7 +15,12 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from txrocketmq.client.admin.messages import decode_message_id
-from txrocketmq.client.admin.static_topics import plan_mapping
+from txrocketmq.client.admin.static_plans import (
+    begin_behind,
+    known_mapping,
+    plan_mapping,
+    plan_move,
+)
 from txrocketmq.client.admin.traces import decode_traces
 from txrocketmq.client.trace import TraceBean, TraceRecord, TraceType, encode_trace
 from txrocketmq.codec import fastjson
@@ -125,6 +131,59 @@ def test_each_logical_queue_has_one_place_of_its_own(total: int, names: set[str]
     sizes = [item.write_queue_nums for item in table.values()]
     assert sum(sizes) == total
     assert max(sizes) - min(sizes) <= 1
+
+
+@given(
+    st.integers(1, 30),
+    st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), min_size=2, max_size=5),
+)
+def test_moves_spread_the_queues_and_move_no_more_than_that_takes(
+    total: int, steps: list[set[str]]
+) -> None:
+    table = plan_mapping("T", total, steps[0], 1).broker_config_map
+    for names in steps[1:]:
+        known = known_mapping("T", table)
+        before = {number: known.leader(number) for number in range(total)}
+        plan = plan_move("T", known, names, 2)
+        table = plan.broker_config_map
+        for into in plan.broker_to_map_in:
+            detail = table[into].mapping_detail
+            assert detail is not None
+            for stretches in detail.hosted_queues.values():
+                if stretches[-1].logic_offset < 0:
+                    stretches[-1].logic_offset = stretches[-2].logic_offset + 10_000
+        after = known_mapping("T", table)
+        load = Counter(after.leader(number) for number in range(total))
+        assert set(load) <= names
+        assert max(load.values()) - min(load[name] for name in names) <= 1
+        moved = [number for number in range(total) if after.leader(number) != before[number]]
+        held = Counter(leader for leader in before.values() if leader in names)
+        least = total - sum(min(held[name], load[name]) for name in names)
+        assert len(moved) == least
+        assert not set(plan.broker_to_map_in) & set(plan.broker_to_map_out)
+        assert plan.epoch == known.epoch + 1000
+
+
+def test_mappings_that_contradict_one_another_are_refused() -> None:
+    table = plan_mapping("T", 3, ["a", "b"], 1).broker_config_map
+    first, second = (table[name].mapping_detail for name in "ab")
+    assert first is not None
+    assert second is not None
+    second.total_queues = 4
+    with pytest.raises(MQClientError, match="differ"):
+        known_mapping("T", table)
+    second.total_queues = 3
+    del first.hosted_queues[0]
+    with pytest.raises(MQClientError, match="no broker leads queue 0"):
+        known_mapping("T", table)
+
+
+@pytest.mark.parametrize(
+    ("end", "begin"), [(0, 10_000), (4_999, 10_000), (5_000, 20_000), (14_999, 20_000)]
+)
+def test_a_new_stretch_begins_well_behind_the_old_one(end: int, begin: int) -> None:
+    """As ``TopicQueueMappingUtils.blockSeqRoundUp``."""
+    assert begin_behind(end) == begin
 
 
 def test_a_mapping_of_nothing_is_refused() -> None:

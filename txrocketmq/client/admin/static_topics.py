@@ -1,7 +1,6 @@
-"""Static topics: the mapping of logical queues to brokers, read from all of them, planned for a new topic, and written to them.
+"""Static topics: the mapping of logical queues to brokers, read from all of them, planned, and written to them.
 
-Stands for the part of ``MQAdminUtils`` and ``TopicQueueMappingUtils`` that new static topics need, and for plans from files. Plans that
-move queues between brokers come from such files alone.
+Stands for ``MQAdminUtils``; the plans are made in `txrocketmq.client.admin.static_plans`.
 """
 
 from __future__ import annotations
@@ -9,20 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txrocketmq.client.admin.core import AdminCore
+from txrocketmq.client.admin.static_plans import (
+    begin_behind,
+    empty_item,
+    known_mapping,
+    plan_growth,
+    plan_mapping,
+    plan_move,
+)
 from txrocketmq.client.admin.topics import TopicAdmin, create_topic_header
 from txrocketmq.codec.bodies.wire import decode_body, encode_body
 from txrocketmq.codec.headers import CreateTopicRequestHeader
 from txrocketmq.errors import BrokerError, MQClientError
 from txrocketmq.model.codes import RequestCode, ResponseCode
+from txrocketmq.model.message import MessageQueue
 from txrocketmq.model.static_topic import (
-    LogicQueueMappingItem,
     TopicConfigAndQueueMapping,
-    TopicQueueMappingDetail,
     TopicRemappingDetailWrapper,
 )
 from txrocketmq.model.topic import TopicConfig
-
-CREATE_OR_UPDATE = "CREATE_OR_UPDATE"
 
 
 class StaticTopicAdmin:
@@ -57,18 +61,55 @@ class StaticTopicAdmin:
     ) -> TopicRemappingDetailWrapper:
         """Create a static topic (``updateStaticTopic`` for a new one); the mapping that was written.
 
-        :raises MQClientError: the topic is there already: change it by a plan from a file.
+        :raises MQClientError: the topic is there already.
         """
         if await self.examine(topic):
-            raise MQClientError(
-                f"topic {topic} is there already; change its mapping by a plan from a file"
-            )
+            raise MQClientError(f"topic {topic} is there already")
         wrapper = plan_mapping(topic, total_queues, broker_names, self._core.now_ms)
+        return await self._carry_out(wrapper)
+
+    async def grow(
+        self, topic: str, total_queues: int, broker_names: Iterable[str]
+    ) -> TopicRemappingDetailWrapper:
+        """Create a static topic, or give it more logical queues (``updateStaticTopic``); the mapping that was written.
+
+        :param broker_names: who may get new queues, besides those that have some.
+        :raises MQClientError: it has as many queues already, or the brokers' mappings contradict one another.
+        """
+        known = known_mapping(topic, await self.examine(topic))
+        wrapper = plan_growth(topic, known, total_queues, broker_names, self._core.now_ms)
+        return await self._carry_out(wrapper)
+
+    async def move(self, topic: str, broker_names: Iterable[str]) -> TopicRemappingDetailWrapper:
+        """Have a static topic's logical queues at these brokers and no others, evenly (``remappingStaticTopic``); the mapping that was
+        written. Messages stay where they are, and are read through the broker that has the queue now.
+
+        :raises MQClientError: there is no such static topic, or the brokers' mappings contradict one another.
+        """
+        found = await self.examine(topic)
+        if not found:
+            raise MQClientError(f"there is no topic {topic}")
+        known = known_mapping(topic, found)
+        wrapper = plan_move(topic, known, broker_names, self._core.now_ms)
+        return await self._carry_out(wrapper)
+
+    async def _carry_out(self, wrapper: TopicRemappingDetailWrapper) -> TopicRemappingDetailWrapper:
+        """Write a plan; the other brokers of the clusters learn that they have no queue of the topic."""
+        info = await self._core.cluster_info()
+        table = wrapper.broker_config_map
+        detail = next(iter(table.values())).mapping_detail
+        assert detail is not None
+        for names in info.cluster_addr_table.values():
+            if not table.keys().isdisjoint(names):
+                for name in sorted(set(names) - set(table)):
+                    table[name] = empty_item(
+                        wrapper.topic or "", name, detail.total_queues, wrapper.epoch
+                    )
         await self.apply(wrapper)
         return wrapper
 
     async def apply_file(self, data: bytes, *, force: bool = False) -> TopicRemappingDetailWrapper:
-        """Write a plan that mqadmin made (``updateStaticTopic -mf``, ``remappingStaticTopic -mf``).
+        """Write a plan from a file of mqadmin's (``updateStaticTopic -mf``, ``remappingStaticTopic -mf``).
 
         :param data: the file's content.
         :raises BodyError: it is no plan.
@@ -82,15 +123,45 @@ class StaticTopicAdmin:
     ) -> list[str]:
         """Write a mapping to its brokers, those that get queues first; the brokers that did it, by address.
 
+        Where queues leave brokers (``broker_to_map_out``), those hear of it next and take nothing more; where the old stretches end is asked
+        for then, and the brokers that got the queues are told where theirs begin. Until then they refuse messages.
+
         :param force: over a mapping with another epoch or number of queues.
         :raises NoSuchBrokerError: a broker of the plan is not registered; nothing was written.
         """
-        first = set(wrapper.broker_to_map_in)
-        names = sorted(wrapper.broker_config_map, key=lambda name: (name not in first, name))
-        places = [(await self._core.address_of(name), name) for name in names]
-        for address, name in places:
-            await self._write(address, wrapper.broker_config_map[name], force)
-        return [address for address, _ in places]
+        first = [name for name in wrapper.broker_config_map if name in wrapper.broker_to_map_in]
+        names = [*first, *sorted(set(wrapper.broker_config_map) - set(first))]
+        places = {name: await self._core.address_of(name) for name in names}
+        out = [name for name in names if name in wrapper.broker_to_map_out]
+        for name in [*first, *out]:
+            await self._write(places[name], wrapper.broker_config_map[name], force)
+        for name in out:
+            await self._decide(wrapper, name, places[name])
+        again = first if out else []
+        for name in [*again, *(name for name in names if name not in (*first, *out))]:
+            await self._write(places[name], wrapper.broker_config_map[name], force)
+        return list(places.values())
+
+    async def _decide(
+        self, wrapper: TopicRemappingDetailWrapper, broker_name: str, address: str
+    ) -> None:
+        """Let the new stretches begin behind the old ones, which end at this broker."""
+        topic = wrapper.topic or ""
+        ends = (await self._topics.status_at(address, topic)).offset_table
+        detail = wrapper.broker_config_map[broker_name].mapping_detail
+        assert detail is not None
+        for global_id, stretches in detail.hosted_queues.items():
+            if len(stretches) < 2 or stretches[-1].logic_offset > 0:
+                continue
+            old, new = stretches[-2:]
+            queue = MessageQueue(topic=topic, broker_name=old.bname or "", queue_id=old.queue_id)
+            end = ends.get(queue)
+            if end is None or end.max_offset < old.start_offset:
+                raise MQClientError(f"broker {broker_name} does not tell where {queue} ends")
+            new.logic_offset = begin_behind(old.logical(end.max_offset))
+            leader = wrapper.broker_config_map[new.bname or ""].mapping_detail
+            assert leader is not None
+            leader.hosted_queues[global_id] = stretches
 
     async def _write(self, address: str, item: TopicConfigAndQueueMapping, force: bool) -> None:
         if item.mapping_detail is None:
@@ -117,39 +188,3 @@ def _header(item: TopicConfigAndQueueMapping, force: bool) -> CreateTopicRequest
     )
     header.force = force
     return header
-
-
-def plan_mapping(
-    topic: str, total_queues: int, broker_names: Iterable[str], epoch: int
-) -> TopicRemappingDetailWrapper:
-    """A mapping of a new topic: logical queues in turn over the brokers by name, each with a queue of its own there.
-
-    :raises MQClientError: no queue, or no broker.
-    """
-    names = sorted(set(broker_names))
-    if total_queues < 1 or not names:
-        raise MQClientError("a static topic has at least one queue and one broker")
-    table = {
-        name: TopicConfigAndQueueMapping(
-            topic_name=topic,
-            read_queue_nums=0,
-            write_queue_nums=0,
-            mapping_detail=TopicQueueMappingDetail(
-                topic=topic, total_queues=total_queues, bname=name, epoch=epoch
-            ),
-        )
-        for name in names
-    }
-    for global_id in range(total_queues):
-        name = names[global_id % len(names)]
-        item = table[name]
-        detail = item.mapping_detail
-        assert detail is not None
-        detail.hosted_queues[global_id] = [
-            LogicQueueMappingItem(gen=0, queue_id=item.write_queue_nums, bname=name)
-        ]
-        item.write_queue_nums += 1
-        item.read_queue_nums += 1
-    return TopicRemappingDetailWrapper(
-        topic=topic, type=CREATE_OR_UPDATE, epoch=epoch, broker_config_map=table
-    )
