@@ -139,6 +139,8 @@ def commits(told: list[tuple[MessageQueue, int, bool]], answers: dict[MessageQue
         def commit_offset(self, of: MessageQueue, offset: int, wait: bool) -> Deferred[None]:
             told.append((of, offset, wait))
             answer = answers.get(of)
+            if isinstance(answer, Deferred):
+                return answer
             return fail(answer) if isinstance(answer, Exception) else succeed(None)
 
     return Brokers()
@@ -181,8 +183,44 @@ class TestRemote:
         for number in range(3):
             store.update(queue(number), number + 10, increase_only=True)
         assert result_of(store.persist([queue(0), queue(1)])) is None
-        assert sorted(told) == [(queue(0), 10, False), (queue(1), 11, False)]
+        assert told == [(queue(0), 10, True), (queue(1), 11, True)]
         assert store.table() == {queue(0): 10, queue(1): 11}
+
+    def test_the_first_of_a_topic_is_told_alone_so_that_official_brokers_lose_none(self) -> None:
+        told: list[tuple[MessageQueue, int, bool]] = []
+        answer: Deferred[None] = Deferred()
+        store = RemoteOffsetStore(commits(told, {queue(0): answer}), "group")
+        elsewhere = queue(0, broker_name="broker-b")
+        queues = [queue(0), queue(1), queue(2), elsewhere]
+        for each in queues:
+            store.update(each, 7, increase_only=True)
+        saved = store.persist_some(queues, wait=True)
+        assert told == [(queue(0), 7, True), (elsewhere, 7, True)]
+        assert not saved.called
+        answer.callback(None)
+        assert result_of(saved) is None
+        assert told[2:] == [(queue(1), 7, True), (queue(2), 7, True)]
+
+    def test_one_that_is_known_to_the_broker_lets_all_go_at_once(self) -> None:
+        told: list[tuple[MessageQueue, int, bool]] = []
+        store = RemoteOffsetStore(commits(told, {queue(1): 9}), "group")
+        for number in range(3):
+            store.update(queue(number), 5, increase_only=True)
+        assert result_of(store.read(queue(1))) == 9
+        store.persist_some([queue(0), queue(2)])
+        assert told == [(queue(0), 5, False), (queue(2), 5, False)]
+
+    def test_behind_a_first_that_fails_the_others_are_told_at_once(self) -> None:
+        told: list[tuple[MessageQueue, int, bool]] = []
+        answer: Deferred[None] = Deferred()
+        store = RemoteOffsetStore(commits(told, {queue(0): answer}), "group")
+        for number in range(3):
+            store.update(queue(number), 5, increase_only=True)
+        store.persist_some([queue(0)])
+        store.persist_some([queue(1)])
+        store.persist_some([queue(2)])
+        answer.errback(BrokerError(1, "away"))
+        assert told[1:] == [(queue(1), 5, False), (queue(2), 5, False)]
 
 
 class TestTrouble:

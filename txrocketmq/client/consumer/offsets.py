@@ -89,12 +89,18 @@ class IBrokerOffsets(Protocol):
 
 @implementer(IOffsetStore)
 class RemoteOffsetStore(NotedOffsets):
-    """Offsets that the brokers keep."""
+    """Offsets that the brokers keep.
+
+    The first offsets of a group for a topic make the broker's table of them. Official brokers do so in several threads, and the table of one
+    replaces that of another, with its offset (``ConsumerOffsetManager.commitOffset``). So the first is told alone, and the others once it is answered.
+    """
 
     def __init__(self, brokers: IBrokerOffsets, group: str) -> None:
         super().__init__()
         self._brokers = brokers
         self._group = group
+        self._have_table: set[tuple[str, str]] = set()
+        self._behind_first: dict[tuple[str, str], list[Deferred[None]]] = {}
 
     def load(self) -> Deferred[None]:
         """See `IOffsetStore`; the brokers are asked queue by queue."""
@@ -106,6 +112,7 @@ class RemoteOffsetStore(NotedOffsets):
 
     def _note(self, offset: int | None, queue: MessageQueue) -> int | None:
         if offset is not None and offset >= 0:
+            self._have_table.add((queue.broker_name, queue.topic))
             self.update(queue, offset, increase_only=False)
             return offset
         return None
@@ -123,14 +130,32 @@ class RemoteOffsetStore(NotedOffsets):
     def persist_some(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> Deferred[None]:
         """Save these queues' offsets, and keep those of others."""
         told = [
-            self._brokers.commit_offset(queue, self._offsets[queue], wait).addErrback(
-                self._not_told, queue
-            )
+            self._tell(queue, self._offsets[queue], wait).addErrback(self._not_told, queue)
             for queue in queues
             if queue in self._offsets
         ]
         done: Deferred[list[tuple[bool, None]]] = DeferredList(told)
         return done.addCallback(lambda _: None)
+
+    def _tell(self, queue: MessageQueue, offset: int, wait: bool) -> Deferred[None]:
+        table = (queue.broker_name, queue.topic)
+        if table in self._have_table:
+            return self._brokers.commit_offset(queue, offset, wait)
+        behind = self._behind_first.get(table)
+        if behind is None:
+            self._behind_first[table] = []
+            first = self._brokers.commit_offset(queue, offset, wait=True)
+            return first.addBoth(self._first_told, table)
+        turn: Deferred[None] = Deferred()
+        behind.append(turn)
+        return turn.addCallback(lambda _: self._brokers.commit_offset(queue, offset, wait))
+
+    def _first_told(self, outcome: Failure | None, table: tuple[str, str]) -> Failure | None:
+        if not isinstance(outcome, Failure):
+            self._have_table.add(table)
+        for turn in self._behind_first.pop(table):
+            turn.callback(None)
+        return outcome
 
     def _not_told(self, failure: Failure, queue: MessageQueue) -> None:
         log.warn(
