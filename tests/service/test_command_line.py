@@ -60,6 +60,37 @@ def test_operators_type_what_they_know(all_in_one: AllInOne, tmp_path: Path) -> 
     assert failed.stderr.count("\n") == 1
 
 
+def test_what_comes_one_after_the_other_is_a_line_each(
+    all_in_one: AllInOne, tmp_path: Path
+) -> None:
+    asked = ("-n", all_in_one.namesrv)
+    sent = [
+        json.loads(
+            run(
+                command_line(
+                    "admin", "sendMessage", "-t", "Lines", "-p", body, "-m", "true", *asked
+                ),
+                tmp_path,
+            ).stdout
+        )
+        for body in ("one", "two")
+    ]
+    printed = run(command_line("admin", "printMsg", "-t", "Lines", *asked), tmp_path)
+    lines = [json.loads(line) for line in printed.stdout.splitlines()]
+    assert sorted(line["body"] for line in lines) == ["one", "two"]
+    # Traces were written before the tool ended.
+    words = ("queryMsgTraceById", "-i", sent[0]["msg_id"])
+    [trace] = json.loads(run(command_line("admin", *words, *asked), tmp_path).stdout)
+    assert (trace["type"], trace["beans"][0]["topic"]) == ("Pub", "Lines")
+    again = Process(command_line("admin", "clusterList", "-i", "1", *asked), tmp_path)
+    try:
+        again.wait_for(r"(?s)broker_name.*broker_name")
+        again.end(signal.SIGINT)
+    finally:
+        again.kill()
+    assert "Traceback" not in again.output
+
+
 def test_ctrl_c_ends_tail_quietly(all_in_one: AllInOne, tmp_path: Path) -> None:
     following = Process(command_line("tail", "NotThere", "-n", all_in_one.namesrv), tmp_path)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import inspect
 import json
 import sys
@@ -10,47 +9,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
 import click
-import msgspec
-from twisted.internet.task import Clock
+from twisted.internet.task import Clock, deferLater
 
-from txrocketmq.cli.admin_commands import COMMANDS, Command, read_value
+from txrocketmq.cli.admin_commands import COMMANDS, INTERVAL, NO_EFFECT, TRACED, Command, read_value
+from txrocketmq.cli.plain import plain
 from txrocketmq.errors import RocketMQError
-from txrocketmq.model.message import MessageExt, MessageQueue
-
-
-def plain(value: Any) -> Any:
-    """A result as JSON has it: names of fields as they are in Python, queues as ``broker/topic/number`` where they are keys."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value.value if isinstance(value, enum.Enum) else value
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value).decode("utf-8", "backslashreplace")
-    if isinstance(value, Mapping):
-        return {_key(key): plain(item) for key, item in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted((plain(item) for item in value), key=str)
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, MessageExt):
-        fields = {name: getattr(value, name) for name in value.__struct_fields__}
-        del fields["properties_text"]
-        shown = {name: item for name, item in fields.items() if not name.startswith("_")}
-        return plain({**shown, "msg_id": value.msg_id, "properties": value.properties})
-    if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-    if attrs.has(type(value)):
-        fields = attrs.asdict(value, recurse=False)
-        return {name: plain(item) for name, item in fields.items()}
-    return str(value)
-
-
-def _key(key: Any) -> str:
-    if isinstance(key, MessageQueue):
-        return f"{key.broker_name}/{key.topic}/{key.queue_id}"
-    return str(plain(key))
 
 
 def arguments_of(command: Command, given: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
@@ -60,18 +24,34 @@ def arguments_of(command: Command, given: Mapping[str, Any], now_ms: int) -> dic
     """
     found: dict[str, Any] = {}
     for option in command.options:
-        text = given.get(option.parameter)
-        if text is None or text is False:
+        text = given.get(option.argument)
+        if text is None or text is False or option.parameter == NO_EFFECT:
             continue
         try:
             found[option.parameter] = (
                 True if option.kind == "flag" else read_value(option.kind, text, now_ms)
             )
         except ValueError as error:
-            raise click.UsageError(f"-{option.letter}, --{option.name}: {error}") from None
+            raise click.UsageError(f"{', '.join(option.flags)}: {error}") from None
     if "change_key" in found:
         found["changes"] = {found.pop("change_key"): found.pop("change_value")}
     return found
+
+
+def named_operation(path: str, admin: Any) -> Any:
+    """The operation of a path ``subject.method``: of the admin client, or of this tool, for those of several operations and of files."""
+    from txrocketmq.cli.admin_files import FileSteps
+    from txrocketmq.cli.admin_monitor import Monitor
+    from txrocketmq.cli.admin_steps import EachBroker, Steps
+
+    own: dict[str, Any] = {
+        "steps": Steps,
+        "files": FileSteps,
+        "each": EachBroker,
+        "monitor": Monitor,
+    }
+    subject, _, name = path.partition(".")
+    return getattr(own[subject](admin) if subject in own else getattr(admin, subject), name)
 
 
 def operation_of(command: Command, admin: Any, arguments: Mapping[str, Any]) -> Any:
@@ -80,8 +60,7 @@ def operation_of(command: Command, admin: Any, arguments: Mapping[str, Any]) -> 
     :raises click.UsageError: there is none.
     """
     for path in command.operations:
-        subject, _, name = path.partition(".")
-        operation = getattr(getattr(admin, subject), name)
+        operation = named_operation(path, admin)
         try:
             inspect.signature(operation).bind(**arguments)
         except TypeError:
@@ -95,27 +74,41 @@ def operation_of(command: Command, admin: Any, arguments: Mapping[str, Any]) -> 
 def _run(command: Command, namesrv: str, given: Mapping[str, Any]) -> None:
     from txrocketmq.cli import session
     from txrocketmq.client.admin.admin import Admin
+    from txrocketmq.client.config import ClientConfig
 
     arguments = arguments_of(command, given, int(time.time() * 1000))
+    every_s = arguments.pop(INTERVAL, None)
+    config = ClientConfig(namesrv_addr=namesrv, enable_trace=arguments.pop(TRACED, False))
     try:
         # Said before anybody is asked: what cannot be bound is a slip of who typed it.
-        operation_of(command, Admin(Clock(), namesrv_addr=namesrv), arguments)
+        operation_of(command, Admin(Clock(), config), arguments)
     except RocketMQError as error:
         sys.exit(session.complain(error))
 
     async def work(reactor: Any, client: Any, directory: Any) -> int:
-        async with Admin(reactor, namesrv_addr=namesrv) as admin:
-            found = await operation_of(command, admin, arguments)()
-        click.echo(json.dumps(plain(found), indent=2, ensure_ascii=False))
-        return 0
+        async with Admin(reactor, config) as admin:
+            while True:
+                await _show(operation_of(command, admin, arguments)())
+                if every_s is None:
+                    return 0
+                await deferLater(reactor, every_s)
 
     sys.exit(session.run(namesrv, work))
+
+
+async def _show(found: Any) -> None:
+    """Print a result as JSON; of what comes one after the other, one a line."""
+    if hasattr(found, "__aiter__"):
+        async for item in found:
+            click.echo(json.dumps(plain(item), ensure_ascii=False))
+    else:
+        click.echo(json.dumps(plain(await found), indent=2, ensure_ascii=False))
 
 
 def _click_command(command: Command) -> click.Command:
     parameters: list[click.Parameter] = [
         click.Option(
-            ["-n", "--namesrvAddr", "namesrv"],
+            ["-n", "--namesrvAddr", "--nameserverAddr", "namesrv"],
             envvar="NAMESRV_ADDR",
             default="127.0.0.1:9876",
             show_default=True,
@@ -127,7 +120,7 @@ def _click_command(command: Command) -> click.Command:
         is_flag = option.kind == "flag"
         parameters.append(
             click.Option(
-                [f"-{option.letter}", f"--{option.name}", option.parameter],
+                [*option.flags, option.argument],
                 required=option.is_required,
                 is_flag=is_flag,
                 metavar=None if is_flag else option.kind.upper(),
