@@ -22,10 +22,14 @@ from txrocketmq.client.producer.producer import Producer
 from txrocketmq.errors import RocketMQError
 from txrocketmq.model.message import Message
 from txrocketmq.remoting.dispatch import Reply
+from txrocketmq.remoting.limits import RemotingLimits
 
 FIRST, COUNT = map(int, os.environ.get("CLIENT_SEEDS", "0+6").split("+"))
 """`CLIENT_SEEDS=4711+1000` runs a thousand seeds from 4711 on, `CLIENT_SEEDS=4711+1` that one again."""
+KEPT = (700467,) if COUNT <= 6 else ()
+"""Seeds that found something; here: both brokers gone for so long that nobody tries them when they are back."""
 TROUBLES, SENDS_BETWEEN = 60, 12
+BACKOFF_MAX_S = RemotingLimits().backoff_max_s
 ADDRESSES = ("192.0.2.2:10911", "192.0.2.3:10911", NAME_SERVER)
 
 
@@ -37,6 +41,8 @@ class Trouble:
         self._network = world.network
         self._chance = chance
         self._gone: dict[str, Any] = {}
+        self._gone_since: dict[str, float] = {}
+        self._not_tried_before: dict[str, float] = {}
         self.done: Counter[str] = Counter()
         self._plan: list[str] = []
         for broker in world.brokers.values():
@@ -46,9 +52,13 @@ class Trouble:
                 table[code] = (self._serve(handler), *rest)
 
     @property
-    def hides_all_brokers(self) -> bool:
-        """Whether no broker can be reached."""
-        return set(ADDRESSES[:2]) <= set(self._gone)
+    def lets_through(self) -> bool:
+        """Whether a broker is there that the client may try: one that was gone is tried again after at most as long as it was gone, and some."""
+        now = self._world.clock.seconds()
+        return any(
+            address not in self._gone and self._not_tried_before.get(address, 0.0) <= now
+            for address in ADDRESSES[:2]
+        )
 
     def _serve(self, handler: Any) -> Any:
         def serve(request: Any) -> Any:
@@ -72,6 +82,7 @@ class Trouble:
         if kind == "kill" and len(self._gone) < 2:
             address = chance.choice([a for a in ADDRESSES if a not in self._gone])
             self._gone[address] = network._factories[address]
+            self._gone_since[address] = self._world.clock.seconds()
             network.kill(address)
         elif kind == "cut":
             for address in ADDRESSES:
@@ -85,15 +96,19 @@ class Trouble:
 
     def heal(self) -> None:
         """Everybody is back."""
+        now = self._world.clock.seconds()
         for address, factory in self._gone.items():
             self._network.listen(address, factory)
+            wait_s = min(BACKOFF_MAX_S, 1.5 * (now - self._gone_since[address]))
+            self._not_tried_before[address] = now + wait_s
         self._gone.clear()
         self._plan.clear()
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+@pytest.mark.parametrize("seed", [*KEPT, *range(FIRST, FIRST + COUNT)])
 def test_what_is_acknowledged_is_stored_and_nothing_is_left_behind(seed: int) -> None:
     chance = random.Random(seed)
+    random.seed(seed)  # for the choices of routes
     world = ClientWorld(brokers=2)
     before = len(world.clock.getDelayedCalls())
     producer = Producer(
@@ -125,7 +140,7 @@ def test_what_is_acknowledged_is_stored_and_nothing_is_left_behind(seed: int) ->
     for _ in range(TROUBLES):
         trouble.step()
         for _ in range(SENDS_BETWEEN):
-            possible += not trouble.hides_all_brokers
+            possible += trouble.lets_through
             sending = producer.send(Message("TopicTest", b"%d" % number))
             sending.addBoth(ended, number)
             if chance.random() < 0.03:
