@@ -146,7 +146,7 @@ class ReplicaGroup:
             # A log that is longer than the new master's is refused, a moment later.
             return same_logs(self.master.store, self.slave.store) or is_refused()
 
-        wait_until(follows, "the old master follows, or says why not")
+        wait_until(follows, "the old master follows, or says why not", 300)
         if not is_refused():
             return True
         self.slave.stop_broker(signal.SIGTERM)

@@ -1,6 +1,7 @@
 """A link that tears: what stands between a slave and its master in tests. A program, ``python -m interop.harness.torn_link HOST:PORT SEED``.
 
-It listens on a port of its own, which it prints, and passes bytes on both ways: in small pieces, with pauses. After a while each connection comes to
+It listens on a port of its own, which it prints, and passes bytes on both ways: in pieces of all sizes, with pauses. One connection in four is slow:
+much of what it passes on goes by the byte. After a while each connection comes to
 one of these ends, by the seed: both sides are cut off; what is on its way to one side is lost and then both are cut off; one direction is closed
 and the other stays open for a while; or nothing gets through for some seconds, and then everything goes on.
 """
@@ -24,14 +25,16 @@ SHORTEST_S, LONGEST_S = 0.5, 6.0
 STALL_S = 4.0
 HALF_OPEN_S = 3.0
 PIECES = (1, 7, 12, 100, 1500, 32_768)
+SLOW = 0.25
 
 
 @implementer(IHalfCloseableProtocol)
 class End(protocol.Protocol):
     """One side of a connection."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, is_slow: bool) -> None:
         self._random = random
+        self._is_slow = is_slow
         self._waiting: deque[bytes] = deque()
         self._is_moving = False
         self.is_stalled = False
@@ -40,7 +43,11 @@ class End(protocol.Protocol):
     def dataReceived(self, data: bytes) -> None:
         """Bytes for the other side."""
         size = self._random.choice(PIECES)
-        self._waiting.extend(data[at : at + size] for at in range(0, len(data), size))
+        while data:
+            self._waiting.append(data[:size])
+            data = data[size:]
+            if not self._is_slow:
+                size = self._random.choice(PIECES)
         self.move()
 
     def move(self) -> None:
@@ -120,7 +127,8 @@ class Slaves(protocol.Factory):
 
     def buildProtocol(self, address: Any) -> End:
         """A slave connects."""
-        slave, master = End(self._random), End(self._random)
+        is_slow = self._random.random() < SLOW
+        slave, master = End(self._random, is_slow), End(self._random, is_slow)
         connecting = endpoints.connectProtocol(self._master, master)
         connecting.addCallbacks(
             lambda ignored: Link(self._random, slave, master),

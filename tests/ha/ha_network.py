@@ -91,7 +91,7 @@ class End:
 class Wire:
     """One connection."""
 
-    def __init__(self, network: Network, number: int, source: str) -> None:
+    def __init__(self, network: Network, number: int, source: str = "192.0.2.2") -> None:
         self.network = network
         self.is_up = True
         self.slave = End(self, "slave", IPv4Address("TCP", "192.0.2.1", 10912))

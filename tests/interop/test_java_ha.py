@@ -39,6 +39,8 @@ COUNT = int(os.environ.get("INTEROP_HA_COUNT", 50_000 if IS_FULL else 300))
 SIZE = 300
 TURNS = 20 if IS_FULL else 1
 PER_TURN = 1_500 if IS_FULL else 300
+TORN_PER_TURN = 500 if IS_FULL else 300
+ONE_FILE = str(32 * 1024 * 1024)
 QUICK: dict[str, Any] = {"poll_namesrv_ms": 2_000, "heartbeat_ms": 2_000}
 SEND_MS = 600_000
 PATIENT: dict[str, Any] = {**QUICK, "timeout_ms": 10_000}
@@ -70,7 +72,7 @@ def group(
 
 
 def make_group(
-    slots: JvmSlots, master: str, slave: str, mode: str, torn: int | None = None
+    slots: JvmSlots, master: str, slave: str, mode: str, torn: int | None = None, **further: str
 ) -> ReplicaGroup:
     settings = dict(SYNC if mode == "sync" else ASYNC)
     if master == J5:
@@ -78,7 +80,7 @@ def make_group(
     both = {"flushDiskType": settings["flushDiskType"]}
     if {master, slave} <= WITH_TIMERS:
         both["timerWheelEnable"] = "true"
-    made = ReplicaGroup(slots, master, slave, both, torn)
+    made = ReplicaGroup(slots, master, slave, {**both, **further}, torn)
     made.master.change_settings(settings)
     return made
 
@@ -285,6 +287,7 @@ class TestMatrix:
 class TestFailover:
     """What operators do by hand: the slave's store goes on as the master, the old master comes back as its slave."""
 
+    @pytest.mark.timeout(5_400)
     @pytest.mark.parametrize(
         "torn", by_tier([pytest.param(4711, id="torn")], [pytest.param(None, id="whole")])
     )
@@ -297,10 +300,13 @@ class TestFailover:
         torn: int | None,
     ) -> None:
         """SYNC_MASTER and SYNC_FLUSH: the master is killed under load, the slave is promoted, and the two change places. The link between them
-        is a good one, or it is split, delayed, cut and half closed all the time."""
-        request.node.message_count = TURNS * PER_TURN
+        is a good one, or it is split, delayed, cut and half closed all the time. The log is one file: who begins empty, as its log had what
+        nobody else had, takes over all of it."""
+        per_turn = PER_TURN if torn is None else TORN_PER_TURN
+        request.node.message_count = TURNS * per_turn
         close_all(clusters)
-        with make_group(jvm_slots, OURS, OURS, "sync", torn) as group:
+        files = {"mappedFileSizeCommitLog": ONE_FILE}
+        with make_group(jvm_slots, OURS, OURS, "sync", torn, **files) as group:
             Admin(puppet, group.namesrv).wait_broker(GROUP)
             traffic = Traffic(puppet, group)
             traffic.admin.create_topic(group.master.broker_address, traffic.topic, 4)
@@ -315,10 +321,10 @@ class TestFailover:
                     store = group.slave.store
                     wait_until(lambda s=store: traffic.topic in tables(s)["topics"], "the topic")
                     run = producer.start_sending(
-                        traffic.topic, traffic.seed, PER_TURN, first=turn * PER_TURN, size=SIZE,
+                        traffic.topic, traffic.seed, per_turn, first=turn * per_turn, size=SIZE,
                         insist_ms=90_000,
                     )  # fmt: skip
-                    run.wait_attempted(chance.randrange(PER_TURN // 10, PER_TURN))
+                    run.wait_attempted(chance.randrange(per_turn // 10, per_turn))
                     group.master.stop_broker(signal.SIGKILL)
                     group.promote_slave()
                     report = run.join()

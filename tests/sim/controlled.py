@@ -100,7 +100,7 @@ class Cable(Wire):
     """A replication link between two hosts."""
 
     def __init__(self, network: Hosts, number: int, slave: str, master: str) -> None:
-        super().__init__(network, number)
+        super().__init__(network, number, slave)
         self.hosts = (slave, master)
         self.is_accepted = False
         self.slave = Plug(self, "slave", self.slave._address)
