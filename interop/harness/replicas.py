@@ -6,6 +6,7 @@ import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -173,14 +174,14 @@ def log_end(store: Path) -> int:
     end = int(files[0].name) if files else 0
     for path in files:
         base = int(path.name)
-        with path.open("rb") as file:
-            data = file.read()
         position = 0
-        while position + _START.size <= len(data):
-            size, magic, offset = _START.unpack_from(data, position)
-            if size <= 0 or (magic != _BLANK and offset != base + position):
-                return base + position
-            position += size
+        # It is looked at many times, and most of it may be zeros.
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+            while position + _START.size <= len(data):
+                size, magic, offset = _START.unpack_from(data, position)
+                if size <= 0 or (magic != _BLANK and offset != base + position):
+                    return base + position
+                position += size
         end = base + position
     return end
 
