@@ -15,7 +15,7 @@ import pytest
 from interop.harness import checks
 from interop.harness.cell import Cell
 from interop.harness.clients import Admin, Producer, PushConsumer, Row
-from interop.harness.cluster import Cluster, close_all
+from interop.harness.cluster import SEND_WAIT_MS, Cluster, close_all
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.own_brokers import OwnBrokers
@@ -85,7 +85,7 @@ class TestLimits:
                 run = producer.start_sending(cell.topic, cell.seed, count, "async", size=SIZE)
                 report = run.report()
             finally:
-                cell.configure(waitTimeMillsInSendQueue="200")
+                cell.configure(waitTimeMillsInSendQueue=SEND_WAIT_MS)
             assert report.errors, "nothing was refused"
             for _, told, code in report.errors:
                 assert code == 2, told
