@@ -11,6 +11,7 @@ import os
 import platform
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -41,7 +42,7 @@ def build(root: Path, target: Path) -> None:
     if not (include / "Python.h").exists():
         raise NotBuilt(f"there is no {include / 'Python.h'} (Debian: python3-dev)")
     directory = root / SOURCES
-    crc = runpy.run_path(str(directory / "__init__.py"))["sources_crc"](directory)
+    crc = runpy.run_path(str(directory / "sources.py"))["sources_crc"](directory)
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     target.parent.mkdir(parents=True, exist_ok=True)
     made = target.with_name(f"{target.name}.{os.getpid()}")
@@ -98,6 +99,11 @@ else:
             build_data["tag"] = _tag()
             if version != "editable":
                 build_data["force_include"][str(target)] = str(SOURCES / EXTENSION)
+
+        def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+            """See hatchling. Nothing but the wheel stays in the directory of what is given away."""
+            if version != "editable":
+                shutil.rmtree(Path(self.directory) / "native", ignore_errors=True)
 
 
 if __name__ == "__main__":

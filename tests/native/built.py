@@ -45,10 +45,16 @@ def functions(directory: Path) -> ModuleType:
     finally:
         if before is not None:
             os.environ["TXROCKETMQ_PURE"] = before
-    spec = importlib.util.spec_from_file_location("_native", target)
+    module = load(target)
+    module.remember(_host_bytes, _topic_parts, crc32)
+    return module
+
+
+def load(path: Path) -> ModuleType:
+    """The extension of a file, as another interpreter loads it: it shares nothing with those that were loaded before."""
+    spec = importlib.util.spec_from_file_location("_native", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.remember(_host_bytes, _topic_parts, crc32)
     return module

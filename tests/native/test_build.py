@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -88,8 +89,45 @@ def test_sources_that_do_not_compile_leave_the_older_extension(tree: Path) -> No
 
 
 def test_no_warning_of_the_compiler(tree: Path) -> None:
-    done = build_in(tree, CFLAGS="-Werror")
+    # Python's own headers do not keep to all of them.
+    more = "-Wconversion -Wsign-conversion -Wshadow -Wcast-qual -Wcast-align -Wpointer-arith"
+    done = build_in(tree, CFLAGS=f"-O1 -Werror {more} -isystem {sysconfig.get_path('include')}")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param(
+            "", "module 'txrocketmq.native._native' has no attribute 'SOURCES'", id="other"
+        ),
+        pytest.param("raise SystemError('no start')", "no start", id="does not start"),
+        pytest.param(
+            "import no_such_thing", "No module named 'no_such_thing'", id="lacks something"
+        ),
+    ],
+)
+def test_an_extension_that_does_not_load_is_none(tree: Path, text: str, told: str) -> None:
+    (tree / "txrocketmq/native/_native.py").write_text(text)
+    assert state(tree) == f"not to be had ({told}) True"
+
+
+def test_a_file_that_is_no_extension_of_this_machine_is_none(tree: Path) -> None:
+    build_in(tree)
+    whole = (tree / EXTENSION).read_bytes()
+    # Nothing, a text, and a library of a processor that nobody has.
+    for content in (b"", b"no library\n" * 100, whole[:18] + b"\xfe\xff" + whole[20:]):
+        (tree / EXTENSION).write_bytes(content)
+        assert state(tree).startswith("not to be had (")
+        assert state(tree).endswith(") True")
+
+
+def test_what_was_built_before_is_not_loaded_by_the_build(tree: Path) -> None:
+    (tree / "txrocketmq/native/_native.py").write_text("import os\nos._exit(3)\n")
+    done = build_in(tree)
+    assert (done.returncode, done.stderr) == (0, "")
+    # An extension goes before a file of the same name.
+    assert state(tree) == "in use False"
 
 
 @pytest.mark.parametrize(

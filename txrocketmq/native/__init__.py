@@ -12,17 +12,10 @@ import os
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from zlib import crc32
+
+from txrocketmq.native.sources import sources_crc
 
 __all__ = ["description", "functions"]
-
-
-def sources_crc(directory: Path) -> int:
-    """CRC-32 over the C sources of a directory: the build puts it into the extension."""
-    value = 0
-    for path in sorted([*directory.glob("*.c"), *directory.glob("*.h")]):
-        value = crc32(path.read_bytes(), value)
-    return value & 0x7FFFFFFF
 
 
 def _choose() -> tuple[str, ModuleType | None]:
@@ -30,9 +23,11 @@ def _choose() -> tuple[str, ModuleType | None]:
         return "off by TXROCKETMQ_PURE", None
     try:
         found = import_module("txrocketmq.native._native")
-    except ImportError as error:
+        is_current = sources_crc(Path(__file__).parent) == found.SOURCES
+    except Exception as error:
+        # Whatever it is: nobody needs it in order to run.
         return f"not to be had ({error})", None
-    if sources_crc(Path(__file__).parent) != found.SOURCES:
+    if not is_current:
         return "built from other sources, install again", None
     return "in use", found
 

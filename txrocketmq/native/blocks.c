@@ -30,8 +30,9 @@ typedef struct {
     size_t size;
 } Text;
 
-/* One queue's part: of its topic "topic#" is hashed once. */
+/* One queue's part: of its topic "topic#" is hashed once. The topic is a copy, which the name holds: the buffer may change. */
 typedef struct {
+    PyObject *name;
     Text topic;
     uint32_t hash;
     int32_t queue_id;
@@ -57,8 +58,9 @@ typedef struct {
     int64_t store_timestamp;
 } Block;
 
-/* A record whose lengths add up: where its parts are. */
+/* A record whose lengths add up: where its parts are. They are read once: another process, or what computes the CRC, may change the bytes. */
 typedef struct {
+    int32_t size;
     size_t body, body_end, time_at;
     Text topic, properties;
 } Parts;
@@ -84,6 +86,7 @@ static int take_apart(const unsigned char *data, size_t at, size_t limit, Parts 
     if ((magic != MAGIC_V1 && magic != MAGIC_V2) || size < MIN_RECORD_BYTES || (size_t)size > limit - at)
         return 0;
     size_t end = at + (size_t)size;
+    parts->size = size;
     parts->time_at = at + TIME_AT + (flags & BORN_HOST_V6 ? V6_EXTRA : 0);
     parts->body = at + HEAD_BYTES + (flags & BORN_HOST_V6 ? V6_EXTRA : 0) + (flags & STORE_HOST_V6 ? V6_EXTRA : 0);
     if (parts->body > end)
@@ -148,7 +151,7 @@ static int find_keys(Text text, int may_be_sealed, Text *uniq_key, Text *keys, T
     return is_ascii(*uniq_key) && is_ascii(*keys) && is_ascii(*tag);
 }
 
-/* The run of a record; -1 where there is none that it continues and none can begin. *is_new: it is not counted yet. */
+/* The run of a record; -1 where there is none that it continues and none can begin, -2 with an exception. *is_new: it is not counted yet. */
 static int find_run(Block *block, Text topic, int32_t queue_id, int64_t index, int last, int *is_new)
 {
     *is_new = 0;
@@ -165,8 +168,13 @@ static int find_run(Block *block, Text topic, int32_t queue_id, int64_t index, i
         return -1;
     *is_new = 1;
     Run *run = &block->runs[block->run_count];
-    *run = (Run){.topic = topic, .queue_id = queue_id, .first = index, .next = index};
-    run->hash = 31 * hash_on(0, topic.at, (Py_ssize_t)topic.size) + '#';
+    *run = (Run){.queue_id = queue_id, .first = index, .next = index};
+    run->name = PyUnicode_DecodeASCII((const char *)topic.at, (Py_ssize_t)topic.size, "replace");
+    Py_ssize_t size;
+    if (run->name == NULL || (run->topic.at = ascii(run->name, &size)) == NULL)
+        return -2;
+    run->topic.size = (size_t)size;
+    run->hash = 31 * hash_on(0, run->topic.at, size) + '#';
     return block->run_count;
 }
 
@@ -221,16 +229,43 @@ static int add_record(Block *block, Found found)
     return 0;
 }
 
-/* Whether a body has the CRC that its record says; -1 with an exception. */
-static int is_whole(PyObject *crc, const unsigned char *body, size_t size, int32_t told)
+/* What computes a body's CRC, and of what: a view of the whole buffer, NULL for a built-in function, which keeps nothing of what it gets. */
+typedef struct {
+    PyObject *function, *view;
+} Check;
+
+/* Calls the function with a part of the view, which shows nothing afterwards; NULL with an exception. */
+static PyObject *call_with_part(const Check *check, size_t start, size_t end)
 {
-    if (size == 0)
+    PyObject *part = PySequence_GetSlice(check->view, (Py_ssize_t)start, (Py_ssize_t)end);
+    if (part == NULL)
+        return NULL;
+    PyObject *result = PyObject_CallFunctionObjArgs(check->function, part, NULL);
+    if (result != NULL) {
+        PyObject *released = PyObject_CallMethod(part, "release", NULL);
+        if (released == NULL)
+            Py_CLEAR(result);
+        Py_XDECREF(released);
+    }
+    Py_DECREF(part);
+    return result;
+}
+
+/* Whether a body has the CRC that its record says; -1 with an exception. */
+static int is_whole(const Check *check, unsigned char *data, size_t start, size_t end, int32_t told)
+{
+    if (start == end)
         return 1;
-    PyObject *view = PyMemoryView_FromMemory((char *)body, (Py_ssize_t)size, PyBUF_READ);
-    if (view == NULL)
-        return -1;
-    PyObject *result = PyObject_CallFunctionObjArgs(crc, view, NULL);
-    Py_DECREF(view);
+    PyObject *result;
+    if (check->view != NULL) {
+        result = call_with_part(check, start, end);
+    } else {
+        PyObject *part = PyMemoryView_FromMemory((char *)data + start, (Py_ssize_t)(end - start), PyBUF_READ);
+        if (part == NULL)
+            return -1;
+        result = PyObject_CallFunctionObjArgs(check->function, part, NULL);
+        Py_DECREF(part);
+    }
     if (result == NULL)
         return -1;
     unsigned long value = PyLong_AsUnsignedLongMask(result);
@@ -240,8 +275,8 @@ static int is_whole(PyObject *crc, const unsigned char *body, size_t size, int32
     return (int32_t)(value & 0x7FFFFFFFu) == told;
 }
 
-/* Walk; -1 with an exception. */
-static int walk(Block *block, const unsigned char *data, size_t *position, size_t limit, int64_t offset, PyObject *crc)
+/* Walk; -1 with an exception. Bodies are checked where there is a check. */
+static int walk(Block *block, unsigned char *data, size_t *position, size_t limit, int64_t offset, const Check *check)
 {
     size_t at = *position;
     int last = 0;
@@ -254,30 +289,32 @@ static int walk(Block *block, const unsigned char *data, size_t *position, size_
         if (told != offset || index <= 0 || index == INT64_MAX || get_32(head + FLAGS_AT) & SPECIAL ||
             !take_apart(data, at, limit, &parts))
             break;
-        int number = find_run(block, parts.topic, (int32_t)get_32(head + 12), index, last, &is_new);
-        if (number < 0 || !find_keys(parts.properties, crc == Py_None, &uniq_key, &keys, &tag))
+        int which = find_run(block, parts.topic, (int32_t)get_32(head + 12), index, last, &is_new);
+        if (which == -2)
+            return -1;
+        if (which < 0 || !find_keys(parts.properties, check == NULL, &uniq_key, &keys, &tag))
             break;
-        if (crc != Py_None) {
-            int whole = is_whole(crc, data + parts.body, parts.body_end - parts.body, (int32_t)get_32(head + 8));
+        if (check != NULL) {
+            int whole = is_whole(check, data, parts.body, parts.body_end, (int32_t)get_32(head + 8));
             if (whole < 0)
                 return -1;
             if (!whole)
                 break;
         }
-        Run *run = &block->runs[number];
-        int32_t size = (int32_t)get_32(head);
+        Run *run = &block->runs[which];
+        int32_t size = parts.size;
         int64_t timestamp = (int64_t)get_64(data + parts.time_at);
         /* Java's hash of the tag has a sign. */
         int64_t code = (int32_t)hash_on(0, tag.at, (Py_ssize_t)tag.size);
         if (offset > INT64_MAX - size)
             break;
-        if (add_record(block, (Found){offset, code, size, number}) < 0 ||
+        if (add_record(block, (Found){offset, code, size, which}) < 0 ||
             add_items(block, run->hash, uniq_key, keys, tag, offset, timestamp) < 0) {
             PyErr_NoMemory();
             return -1;
         }
         block->run_count += is_new;
-        last = number;
+        last = which;
         run->records++;
         run->next = index + 1;
         offset += size;
@@ -311,8 +348,7 @@ static PyObject *runs_of(Block *block)
     list = PyList_New(block->run_count);
     for (int i = 0; list != NULL && i < block->run_count; i++) {
         Run *run = &block->runs[i];
-        PyObject *tuple = Py_BuildValue("(s#iLOL)", (const char *)run->topic.at, (Py_ssize_t)run->topic.size,
-                                        (int)run->queue_id, (long long)run->first, run->units,
+        PyObject *tuple = Py_BuildValue("(OiLOL)", run->name, (int)run->queue_id, (long long)run->first, run->units,
                                         (long long)run->end_offset);
         if (tuple == NULL || PyList_SetItem(list, i, tuple) < 0)
             Py_CLEAR(list);
@@ -326,37 +362,41 @@ done:
 /* scan_block(buffer, position, limit, offset, crc) -> (end, records, runs, entries, last offset, store time), or None */
 static PyObject *scan_block(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 5)
-        Py_RETURN_NONE;
-    Py_ssize_t position = PyLong_AsSsize_t(args[1]), limit = PyLong_AsSsize_t(args[2]);
-    long long offset = PyLong_AsLongLong(args[3]);
+    Py_ssize_t position, limit;
+    long long offset;
     Py_buffer buffer;
-    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE) < 0) {
-        PyErr_Clear();
+    if (count != 5 || !size_number(args[1], &position) || !size_number(args[2], &limit) || !number(args[3], &offset) ||
+        position < 0 || limit < 0 || offset < 0 || !get_buffer(args[0], &buffer, PyBUF_SIMPLE))
         Py_RETURN_NONE;
-    }
     if (limit > buffer.len)
         limit = buffer.len;
-    if (position < 0 || limit < 0 || offset < 0) {
-        PyBuffer_Release(&buffer);
-        Py_RETURN_NONE;
-    }
     PyObject *result = NULL, *runs = NULL;
-    Block *block = PyMem_Calloc(1, sizeof *block);
     size_t end = (size_t)position;
+    Check check = {args[4], NULL};
+    int is_checked = args[4] != Py_None;
+    if (is_checked && !PyCFunction_Check(args[4]) && (check.view = PyMemoryView_FromObject(args[0])) == NULL) {
+        PyBuffer_Release(&buffer);
+        return NULL;
+    }
+    Block *block = PyMem_Calloc(1, sizeof *block);
     if (block == NULL) {
         PyErr_NoMemory();
-    } else if (walk(block, buffer.buf, &end, (size_t)limit, offset, args[4]) == 0 && (runs = runs_of(block)) != NULL) {
+    } else if (walk(block, buffer.buf, &end, (size_t)limit, offset, is_checked ? &check : NULL) == 0 &&
+               (runs = runs_of(block)) != NULL) {
         int64_t last = block->records ? block->found[block->records - 1].offset : 0;
         result = Py_BuildValue("(nnNy#LL)", (Py_ssize_t)end, block->records, runs,
                                block->items == NULL ? "" : (const char *)block->items, (Py_ssize_t)block->items_used,
                                (long long)last, (long long)block->store_timestamp);
     }
     if (block != NULL) {
+        /* The last may be one that is not counted. */
+        for (int i = 0; i <= block->run_count && i < MAX_RUNS; i++)
+            Py_XDECREF(block->runs[i].name);
         PyMem_Free(block->found);
         PyMem_Free(block->items);
         PyMem_Free(block);
     }
+    Py_XDECREF(check.view);
     PyBuffer_Release(&buffer);
     return result;
 }
@@ -379,38 +419,33 @@ static uint32_t seconds_between(int64_t begin_ms, int64_t ms)
  * Puts items from the start-th on as entries from a number on, up to that limit. */
 static PyObject *put_index(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 7)
-        Py_RETURN_NONE;
-    Py_ssize_t start = PyLong_AsSsize_t(args[2]), number = PyLong_AsSsize_t(args[3]);
-    Py_ssize_t limit = PyLong_AsSsize_t(args[4]), slots = PyLong_AsSsize_t(args[5]);
-    long long begin_ms = PyLong_AsLongLong(args[6]);
+    Py_ssize_t start, first, limit, slots;
+    long long begin_ms;
     Py_buffer buffer, items;
-    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &buffer, PyBUF_WRITABLE) < 0) {
-        PyErr_Clear();
+    if (count != 7 || !size_number(args[2], &start) || !size_number(args[3], &first) || !size_number(args[4], &limit) ||
+        !size_number(args[5], &slots) || !number(args[6], &begin_ms) || !get_buffer(args[0], &buffer, PyBUF_WRITABLE))
         Py_RETURN_NONE;
-    }
-    if (PyObject_GetBuffer(args[1], &items, PyBUF_SIMPLE) < 0) {
-        PyErr_Clear();
+    if (!get_buffer(args[1], &items, PyBUF_SIMPLE)) {
         PyBuffer_Release(&buffer);
         Py_RETURN_NONE;
     }
     PyObject *result = NULL;
     Py_ssize_t total = items.len / ITEM_BYTES, room = (buffer.len - INDEX_HEADER_BYTES) / 4;
     /* Entries lie behind all slots. */
-    if (start < 0 || start > total || number < 1 || slots < 1 || slots > room || number > INT32_MAX || limit > INT32_MAX ||
+    if (start < 0 || start > total || first < 1 || slots < 1 || slots > room || first > INT32_MAX || limit > INT32_MAX ||
         limit > (buffer.len - INDEX_HEADER_BYTES - 4 * slots) / INDEX_ENTRY_BYTES) {
         result = Py_NewRef(Py_None);
     } else {
         unsigned char *data = buffer.buf;
         const unsigned char *item = (const unsigned char *)items.buf + ITEM_BYTES * start;
         Py_ssize_t taken = 0, used = 0;
-        for (; start + taken < total && number < limit; taken++, number++) {
+        for (; start + taken < total && first + taken < limit; taken++) {
             uint32_t hash;
             int64_t offset, timestamp;
             memcpy(&hash, item, 4);
             memcpy(&offset, item + 4, 8);
             memcpy(&timestamp, item + 12, 8);
-            used += put_entry(data, slots, number, hash, offset, seconds_between(begin_ms, timestamp));
+            used += put_entry(data, slots, first + taken, hash, offset, seconds_between(begin_ms, timestamp));
             item += ITEM_BYTES;
         }
         result = Py_BuildValue("(nn)", taken, used);
@@ -423,16 +458,12 @@ static PyObject *put_index(PyObject *Py_UNUSED(module), PyObject *const *args, P
 /* same_entries(data, position, end, items) -> whether the entries there begin with those hashes and offsets, or None */
 static PyObject *same_entries(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 4)
-        Py_RETURN_NONE;
-    Py_ssize_t position = PyLong_AsSsize_t(args[1]), end = PyLong_AsSsize_t(args[2]);
+    Py_ssize_t position, end;
     Py_buffer data, items;
-    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) {
-        PyErr_Clear();
+    if (count != 4 || !size_number(args[1], &position) || !size_number(args[2], &end) ||
+        !get_buffer(args[0], &data, PyBUF_SIMPLE))
         Py_RETURN_NONE;
-    }
-    if (PyObject_GetBuffer(args[3], &items, PyBUF_SIMPLE) < 0) {
-        PyErr_Clear();
+    if (!get_buffer(args[3], &items, PyBUF_SIMPLE)) {
         PyBuffer_Release(&data);
         Py_RETURN_NONE;
     }
@@ -457,14 +488,10 @@ static PyObject *same_entries(PyObject *Py_UNUSED(module), PyObject *const *args
 /* whole_records(buffer, largest) -> bytes of whole records at its beginning, or None where it begins with no record */
 static PyObject *whole_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 2)
-        Py_RETURN_NONE;
-    Py_ssize_t largest = PyLong_AsSsize_t(args[1]);
+    Py_ssize_t largest;
     Py_buffer buffer;
-    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE) < 0) {
-        PyErr_Clear();
+    if (count != 2 || !size_number(args[1], &largest) || !get_buffer(args[0], &buffer, PyBUF_SIMPLE))
         Py_RETURN_NONE;
-    }
     const unsigned char *data = buffer.buf;
     Py_ssize_t position = 0;
     int32_t size = 1;

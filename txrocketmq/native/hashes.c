@@ -46,14 +46,11 @@ static PyObject *put_keys(PyObject *Py_UNUSED(module), PyObject *const *args, Py
 {
     if (UNLIKELY(count != 13))
         Py_RETURN_NONE;
-    long long slots = PyLong_AsLongLong(args[1]), number = PyLong_AsLongLong(args[2]), limit = PyLong_AsLongLong(args[3]);
-    long long slots_used = PyLong_AsLongLong(args[4]), begin_offset = PyLong_AsLongLong(args[5]);
-    long long begin_ms = PyLong_AsLongLong(args[6]), tag_hash = PyLong_AsLongLong(args[10]);
-    long long offset = PyLong_AsLongLong(args[11]), stored_ms = PyLong_AsLongLong(args[12]);
-    if (UNLIKELY(PyErr_Occurred() != NULL)) {
-        PyErr_Clear();
+    long long slots, first, limit, slots_used, begin_offset, begin_ms, tag_hash, offset, stored_ms;
+    if (UNLIKELY(!number(args[1], &slots) || !number(args[2], &first) || !number(args[3], &limit) ||
+                 !number(args[4], &slots_used) || !number(args[5], &begin_offset) || !number(args[6], &begin_ms) ||
+                 !number(args[10], &tag_hash) || !number(args[11], &offset) || !number(args[12], &stored_ms)))
         Py_RETURN_NONE;
-    }
     Py_ssize_t topic_size, id_size = 0, keys_size = 0;
     const unsigned char *topic = ascii(args[7], &topic_size), *id = NULL, *keys = NULL;
     if (topic == NULL || (args[8] != Py_None && (id = ascii(args[8], &id_size)) == NULL) ||
@@ -62,15 +59,13 @@ static PyObject *put_keys(PyObject *Py_UNUSED(module), PyObject *const *args, Py
     int64_t wanted = (id_size > 0) + (tag_hash >= 0);
     for (Py_ssize_t at = 0, size; (size = next_key(keys, keys_size, &at)) > 0; at += size)
         wanted++;
-    if (wanted == 0 || slots < 1 || slots > INT32_MAX || number < 2 || limit > INT32_MAX || wanted > limit - number ||
+    if (wanted == 0 || slots < 1 || slots > INT32_MAX || first < 2 || limit < first || limit > INT32_MAX || wanted > limit - first ||
         tag_hash > INT32_MAX || slots_used < 0 || slots_used > INT32_MAX - wanted || begin_ms < 0 || stored_ms < 0)
         Py_RETURN_NONE;
     Py_buffer buffer;
-    if (PyObject_GetBuffer(args[0], &buffer, PyBUF_WRITABLE) < 0) {
-        PyErr_Clear();
+    if (!get_buffer(args[0], &buffer, PyBUF_WRITABLE))
         Py_RETURN_NONE;
-    }
-    File file = {buffer.buf, slots, number, slots_used, offset, 0};
+    File file = {buffer.buf, slots, first, slots_used, offset, 0};
     if (INDEX_HEADER_BYTES + INDEX_SLOT_BYTES * slots + INDEX_ENTRY_BYTES * limit > buffer.len) {
         PyBuffer_Release(&buffer);
         Py_RETURN_NONE;

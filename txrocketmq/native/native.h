@@ -1,9 +1,14 @@
 /* What the C sources of the extension share. Each source file answers one question, gives a table of its functions and, where it
  * keeps something, a function that makes it ready; module.c lists both.
  *
- * Rules: a function does the ordinary case and returns None for everything else (other types, numbers out of range, too little
- * room), so that its pure twin, which the caller then asks, is the one place that knows errors and rare cases. Nothing is read or
- * written before its bounds are checked. */
+ * Rules:
+ * - A function does the ordinary case and returns None for everything else (other types, numbers out of range, too little room), so that
+ *   its pure twin, which the caller then asks, is the one place that knows errors and rare cases.
+ * - Nothing is read or written before its bounds are checked, and sums of numbers that came from outside are made of bounded ones.
+ * - Numbers are taken with number(), buffers with get_buffer(): neither runs code of the argument's type.
+ * - What can run Python code (a callback, looking into a dict) may change everything that is not held: references are taken before, and
+ *   a length is read from a buffer once.
+ * - What is kept between calls is in State, one for each interpreter. */
 #ifndef TXROCKETMQ_NATIVE_H
 #define TXROCKETMQ_NATIVE_H
 
@@ -60,6 +65,73 @@ static inline uint64_t get_64(const unsigned char *at)
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "big-endian processors run the pure Python code"
 #endif
+
+/* A whole number that fits; 0, without an exception, for anything else. */
+static inline int number(PyObject *object, long long *value)
+{
+    if (UNLIKELY(!PyLong_CheckExact(object) && !PyLong_Check(object)))
+        return 0;
+    *value = PyLong_AsLongLong(object);
+    if (UNLIKELY(*value == -1 && PyErr_Occurred() != NULL)) {
+        PyErr_Clear();
+        return 0;
+    }
+    return 1;
+}
+
+/* The same for places in memory. */
+static inline int size_number(PyObject *object, Py_ssize_t *value)
+{
+    long long found;
+    if (!number(object, &found) || found < PY_SSIZE_T_MIN || found > PY_SSIZE_T_MAX)
+        return 0;
+    *value = (Py_ssize_t)found;
+    return 1;
+}
+
+/* One stretch of bytes, which PyBuffer_Release gives back; 0, without an exception, for anything else. */
+static inline int get_buffer(PyObject *object, Py_buffer *buffer, int flags)
+{
+    if (UNLIKELY(PyObject_GetBuffer(object, buffer, flags | PyBUF_ND) < 0)) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (UNLIKELY(buffer->ndim != 1 || buffer->itemsize != 1)) {
+        PyBuffer_Release(buffer);
+        return 0;
+    }
+    return 1;
+}
+
+/* What the extension keeps: references, any of which may be NULL. */
+enum {
+    KNOWN_HOSTS,
+    KNOWN_TOPICS,
+    CRC32,
+    LAST_BORN_HOST,
+    LAST_BORN_BYTES,
+    LAST_STORE_HOST,
+    LAST_STORE_BYTES,
+    UNIQ_KEY_NAME,
+    KEPT,
+};
+
+typedef struct {
+    PyObject *kept[KEPT];
+} State;
+
+static inline State *state_of(PyObject *module)
+{
+    return PyModule_GetState(module);
+}
+
+/* Keeps something instead of what was kept there; giving that back may run any code, so nothing borrowed may be in use. */
+static inline void keep(State *state, int place, PyObject *object)
+{
+    PyObject *before = state->kept[place];
+    state->kept[place] = Py_XNewRef(object);
+    Py_XDECREF(before);
+}
 
 /* blocks.c: stretches of the log. */
 extern PyMethodDef blocks_methods[];

@@ -1,8 +1,6 @@
 /* What is made of texts for each message that is sent? The twins of PropertyWriter.prepare and of encode_reply's usual success. */
 #include "native.h"
 
-static PyObject *uniq_key_name;
-
 /* Adds one property; 0 where the text is not a plain one, -1 with an exception. */
 static int add_property(PyObject *found, PyObject *noteworthy, const char *item, const char *end)
 {
@@ -25,11 +23,23 @@ done:
     return result;
 }
 
+/* A tuple of a class, as the class of all tuples makes it. */
+static PyObject *tuple_of(PyTypeObject *cls, PyObject *first, PyObject *second, PyObject *third, PyObject *fourth)
+{
+    newfunc make = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
+    PyObject *fields = PyTuple_Pack(4, first, second, third, fourth);
+    PyObject *arguments = fields == NULL ? NULL : PyTuple_Pack(1, fields);
+    PyObject *result = arguments == NULL ? NULL : make(cls, arguments, NULL);
+    Py_XDECREF(arguments);
+    Py_XDECREF(fields);
+    return result;
+}
+
 /* prepare(text, noteworthy, suffix, cls) -> cls(bytes, map, unique id, False), or None
  *
  * Reads a property text none of whose entries is empty, repeated or noteworthy and one of which is UNIQ_KEY; the bytes are the text with
  * a separator at its end and the suffix. cls is a class of tuples. */
-static PyObject *prepare(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+static PyObject *prepare(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     Py_ssize_t size;
     if (UNLIKELY(count != 4 || !PyUnicode_CheckExact(args[0]) || !PyAnySet_Check(args[1]) || !PyBytes_CheckExact(args[2]) ||
@@ -57,7 +67,8 @@ static PyObject *prepare(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
             break;
         at = stop + 1;
     }
-    PyObject *uniq_key = PyDict_GetItemWithError(found, uniq_key_name);
+    PyObject *name = state_of(module)->kept[UNIQ_KEY_NAME];
+    PyObject *uniq_key = name == NULL ? NULL : PyDict_GetItemWithError(found, name);
     if (uniq_key == NULL || items != PyDict_Size(found)) {
         if (PyErr_Occurred())
             goto done;
@@ -72,14 +83,8 @@ static PyObject *prepare(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
     if (separator)
         fill[size] = 2;
     memcpy(fill + size + separator, PyBytes_AsString(args[2]), (size_t)suffix_size);
-    result = PyType_GenericAlloc((PyTypeObject *)args[3], 4);
-    if (result == NULL)
-        goto done;
-    PyTuple_SetItem(result, 0, stored);
-    PyTuple_SetItem(result, 1, found);
-    PyTuple_SetItem(result, 2, Py_NewRef(uniq_key));
-    PyTuple_SetItem(result, 3, Py_NewRef(Py_False));
-    return result;
+    result = tuple_of((PyTypeObject *)args[3], stored, found, uniq_key, Py_False);
+    goto done;
 other:
     Py_DECREF(found);
     Py_RETURN_NONE;
@@ -153,12 +158,10 @@ static PyObject *json_reply(PyObject *Py_UNUSED(module), PyObject *const *args, 
 {
     if (UNLIKELY(count != 8 || (args[2] != Py_None && !PyDict_CheckExact(args[2]))))
         Py_RETURN_NONE;
-    long long code = PyLong_AsLongLong(args[0]), flag = PyLong_AsLongLong(args[3]), opaque = PyLong_AsLongLong(args[5]);
-    long long body_size = PyLong_AsLongLong(args[7]);
-    if (UNLIKELY(PyErr_Occurred() != NULL)) {
-        PyErr_Clear();
+    long long code, flag, opaque, body_size;
+    if (UNLIKELY(!number(args[0], &code) || !number(args[3], &flag) || !number(args[5], &opaque) ||
+                 !number(args[7], &body_size)))
         Py_RETURN_NONE;
-    }
     if (body_size < 0 || body_size > INT32_MAX - MOST_REPLY_BYTES)
         Py_RETURN_NONE;
     char frame[MOST_REPLY_BYTES];
@@ -183,10 +186,11 @@ static PyObject *json_reply(PyObject *Py_UNUSED(module), PyObject *const *args, 
     return PyBytes_FromStringAndSize(frame, place.at - frame);
 }
 
-int sends_setup(PyObject *Py_UNUSED(module))
+int sends_setup(PyObject *module)
 {
-    uniq_key_name = PyUnicode_InternFromString("UNIQ_KEY");
-    return uniq_key_name == NULL ? -1 : 0;
+    PyObject **name = &state_of(module)->kept[UNIQ_KEY_NAME];
+    *name = PyUnicode_InternFromString("UNIQ_KEY");
+    return *name == NULL ? -1 : 0;
 }
 
 PyMethodDef sends_methods[] = {
