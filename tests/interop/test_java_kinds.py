@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +17,7 @@ from interop.harness.columns import by_tier
 from interop.harness.kinds import TransactionProducer, WatchedConsumer
 from interop.harness.lateness import lateness, of_a_thousand_a_second
 from interop.harness.puppet import PuppetError
+from interop.harness.waiting import wait_until
 
 OURS = ("ours/5.4.0-json", "ours/4.9.7-json")
 pytestmark = [
@@ -39,17 +39,20 @@ def counted(rows: Iterable[Row]) -> list[Row]:
 
 
 def dead_letters(cell: Cell, at_least: int) -> list[Row]:
-    """What the cell's group gave up, once so much is there or the time is over.
+    """What the cell's group gave up, once so much is there.
 
     A 4.9.7 broker leaves the dead letters of an orderly group waiting for the level of a next try: a minute after two tries.
     """
     topic = f"%DLQ%{cell.group}"
     cell.admin.wait_route(topic)
-    deadline = time.monotonic() + 2 * PATIENCE_MS / 1000
-    while True:
-        dead = cell.admin.read_topics([topic])[topic]
-        if len(dead) >= at_least or time.monotonic() > deadline:
-            return dead
+    dead: list[Row] = []
+
+    def are_there() -> bool:
+        dead[:] = cell.admin.read_topics([topic])[topic]
+        return len(dead) >= at_least
+
+    wait_until(are_there, f"dead letters of {cell.group}", 2 * PATIENCE_MS / 1000)
+    return dead
 
 
 class TestDelay:

@@ -19,6 +19,7 @@ from interop.harness.cluster import Cluster, make_cluster
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.puppet import PuppetPool
+from interop.harness.waiting import wait_until
 from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.codec.frame import FrameSplitter
 from txrocketmq.codec.record import decode_records, encode_batch
@@ -168,15 +169,20 @@ class Link:
     def pull_all(self, topic: str, end: int, **options: object) -> list[MessageExt]:
         """All messages up to an offset, once the broker has derived the queue."""
         found: list[MessageExt] = []
-        offset, deadline = 0, time.monotonic() + PATIENCE_S
-        while offset < end:
-            answer = self.pull(topic, offset, **options)  # type: ignore[arg-type]
-            if answer.code in (0, 19, 20) and int(answer.ext_fields["nextBeginOffset"]) > offset:
-                found += decode_records(answer.body)
-                offset = int(answer.ext_fields["nextBeginOffset"])
-            else:
-                assert time.monotonic() < deadline, f"{topic} {offset}: {answer.remark}"
-                time.sleep(0.05)
+        offset = 0
+
+        def is_read() -> bool:
+            nonlocal offset
+            while offset < end:
+                answer = self.pull(topic, offset, **options)  # type: ignore[arg-type]
+                following = int(answer.ext_fields.get("nextBeginOffset") or 0)
+                if answer.code not in (0, 19, 20) or following <= offset:
+                    return False
+                found.extend(decode_records(answer.body))
+                offset = following
+            return True
+
+        wait_until(is_read, f"messages of {topic} up to {end}", PATIENCE_S)
         return found
 
 

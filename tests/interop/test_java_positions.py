@@ -31,15 +31,15 @@ QUEUES = 4
 
 def wait_committed(cell: Cell, group: str, count: int) -> None:
     """The broker knows that a group has got so many messages of the cell's topic."""
-    deadline = time.monotonic() + PATIENCE_MS / 1000
-    rows: list[tuple[str, str, int, int, int]] = []
-    while True:
+
+    def is_committed() -> bool:
         # Before the first commit servers say that there are no figures.
         with suppress(PuppetError):
             rows = cell.admin.consume_offsets(group)
-        if sum(row[4] for row in rows if row[0] == cell.topic) == count:
-            return
-        assert time.monotonic() < deadline, f"not committed: {rows}"
+            return sum(row[4] for row in rows if row[0] == cell.topic) == count
+        return False
+
+    wait_until(is_committed, f"commit of {count} messages by {group}", PATIENCE_MS / 1000)
 
 
 def command(cell: Cell, *words: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from interop.harness.cell import Cell
 from interop.harness.clients import PATIENCE_MS, Producer
 from interop.harness.kinds import Asker, Replier
 from interop.harness.puppet import PuppetError
+from interop.harness.waiting import wait_until
 
 pytestmark = [
     pytest.mark.java,
@@ -57,9 +57,5 @@ def test_an_asker_that_left_is_not_found(cell: Cell) -> None:
     ):
         asker.ask(cell.topic, cell.seed, 1, timeout_ms=500)
     with Replier(cell.puppet, cell.namesrv, cell.group, cell.topic, **QUICK) as replier:
-        deadline = time.monotonic() + PATIENCE_MS / 1000
-        failures: list[str] = []
-        while not failures and time.monotonic() < deadline:
-            cell.admin.wait_route(cell.topic)
-            failures = replier.failures()
-        assert any("push reply message fail, channel of <" in text for text in failures)
+        wait_until(replier.failures, "failure of the reply", PATIENCE_MS / 1000)
+        assert any("push reply message fail, channel of <" in text for text in replier.failures())

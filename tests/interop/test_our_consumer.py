@@ -106,11 +106,13 @@ def test_a_group_of_both_kinds_shares_the_queues(cell: Cell) -> None:
 
 def wait_for_both(official: PushConsumer, consumer: OurConsumer, count: int) -> list[Row]:
     """Both members' rows, once every message came to one of them."""
-    for _ in range(60):
-        rows = [*official.rows(), *consumer.rows()]
-        if len({row.seq for row in rows}) >= count:
-            break
-        official.wait(len(official.rows()) + 1, 1000)
+    rows: list[Row] = []
+
+    def came() -> bool:
+        rows[:] = [*official.rows(), *consumer.rows()]
+        return len({row.seq for row in rows}) >= count
+
+    wait_until(came, f"{count} messages at one of both", pause_s=0.25)
     return rows
 
 
