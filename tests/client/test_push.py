@@ -15,7 +15,7 @@ from txrocketmq.client.hooks import ConsumeContext
 from txrocketmq.client.interfaces import IConsumerRole
 from txrocketmq.errors import BrokerError, MQClientError
 from txrocketmq.model.heartbeat import ConsumeFromWhere, MessageModel
-from txrocketmq.model.message import MessageExt
+from txrocketmq.model.message import Message, MessageExt
 from txrocketmq.testing.pools import ManualPool
 
 
@@ -312,6 +312,45 @@ class TestFailures:
         again = diary.seen[1]
         assert (again.body, again.topic, again.reconsume_times) == (b"hard", TOPIC, 1)
         assert broker.core is not None
+
+    @pytest.mark.parametrize("reads", ["plain", "compressed"])
+    @pytest.mark.parametrize("kind", ["ZLIB", "LZ4", "ZSTD"])
+    def test_a_body_that_is_too_large_without_compression_is_sent_anew_with_it(
+        self, kind: str, reads: str
+    ) -> None:
+        world = ConsumerWorld(queues=1, max_message_size=65_536)
+        body = b"much of the same, " * 10_000
+        sent = world.wait(world.producer(compress_type=kind).send(Message(TOPIC, body)))
+        assert sent.queue_offset == 0
+
+        def answer(messages: list[MessageExt], context: Any) -> Any:
+            if messages[0].reconsume_times:
+                return SUCCESS
+            messages[0].physical_offset += 1  # the broker will not find it
+            return LATER
+
+        diary = Diary(answer)
+        world.consumer(diary, client={"decode_decompress_body": reads == "plain"})
+        world.until(lambda: len(diary.seen) == 2)
+        first, again = diary.seen
+        assert again.reconsume_times == 1
+        assert (first.body == body) is (reads == "plain")
+        assert again.body == first.body
+        assert again.sys_flag == first.sys_flag
+
+    def test_a_body_that_was_not_read_is_not_sent_anew_without_it(self) -> None:
+        world = ConsumerWorld(queues=1)
+        world.put(b"hard")
+
+        def answer(messages: list[MessageExt], context: Any) -> Any:
+            messages[0].physical_offset += 1
+            return LATER
+
+        diary = Diary(answer)
+        world.consumer(diary, client={"decode_read_body": False})
+        # It stays here, and is handled here again.
+        world.until(lambda: len(diary.seen) == 3)
+        assert len(world.messages("%RETRY%CG")) == 0
 
     def test_what_nobody_takes_back_is_handled_again_here(self) -> None:
         world = ConsumerWorld(queues=1)

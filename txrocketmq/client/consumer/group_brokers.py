@@ -13,8 +13,10 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from txrocketmq.client.offload import LARGE_BODY_BYTES, threads_of
 from txrocketmq.client.results import FoundBroker, PullResult
 from txrocketmq.client.static_topics import is_logical
+from txrocketmq.codec.compress import DEFAULT_LEVEL, compress_body
 from txrocketmq.codec.headers import (
     ConsumerSendMsgBackRequestHeader,
     PullMessageRequestHeader,
@@ -23,7 +25,12 @@ from txrocketmq.codec.headers import (
 from txrocketmq.errors import BrokerError, MQClientError, RocketMQError
 from txrocketmq.model import properties as props
 from txrocketmq.model.codes import RequestCode, ResponseCode
-from txrocketmq.model.flags import PULL_COMMIT_OFFSET
+from txrocketmq.model.flags import (
+    COMPRESSED_FLAG,
+    COMPRESSION_TYPE_MASK,
+    COMPRESSION_ZLIB_TYPE,
+    PULL_COMMIT_OFFSET,
+)
 from txrocketmq.model.message import MessageExt, MessageQueue
 from txrocketmq.model.names import AUTO_CREATE_TOPIC_KEY_TOPIC, MASTER_ID, retry_topic
 from txrocketmq.model.properties import format_properties
@@ -39,6 +46,9 @@ SEND_BACK_TIMEOUT_MS = 5000
 CLIENT_INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
 FIRST_RETRY_LEVEL = 3
 """Delay level of a first retry; each further one is one level later."""
+
+COMPRESSED_FROM = 4_096
+"""Bodies of at least so many bytes are compressed when they are sent anew (official default of producers)."""
 
 
 class GroupBrokers:
@@ -313,6 +323,7 @@ class GroupBrokers:
 
         :raises RocketMQError: no broker took it.
         """
+        body, sys_flag = await self._wire_body(message)
         topic = retry_topic(self._group)
         tries = message.reconsume_times + 1
         properties = dict(message.properties)
@@ -338,7 +349,7 @@ class GroupBrokers:
                 default_topic=AUTO_CREATE_TOPIC_KEY_TOPIC,
                 default_topic_queue_nums=1,
                 queue_id=queue.queue_id,
-                sys_flag=0,
+                sys_flag=sys_flag,
                 born_timestamp=int(self._instance.clock.seconds() * 1000),
                 flag=message.flag,
                 properties=format_properties(properties).decode("utf-8", "replace"),
@@ -349,13 +360,35 @@ class GroupBrokers:
             )
             try:
                 await self._api.ask(
-                    address, RequestCode.SEND_MESSAGE_V2, header, message.body, SEND_BACK_TIMEOUT_MS
+                    address, RequestCode.SEND_MESSAGE_V2, header, body, SEND_BACK_TIMEOUT_MS
                 )
             except RocketMQError as error:
                 last = error
             else:
                 return
         raise last
+
+    async def _wire_body(self, message: MessageExt) -> tuple[bytes, int]:
+        """A message's body as it is sent anew, with the flags for it: compressed like that of any producer, for it may be larger than the
+        broker's limit without.
+
+        :raises MQClientError: the body was not read.
+        """
+        config = self._instance.config
+        if not config.decode_read_body:
+            raise MQClientError("the body was not read, see decode_read_body")
+        body, was_compressed = message.body, message.sys_flag & COMPRESSED_FLAG
+        if was_compressed and not config.decode_decompress_body:
+            return body, message.sys_flag & (COMPRESSED_FLAG | COMPRESSION_TYPE_MASK)
+        if len(body) < COMPRESSED_FROM:
+            return body, 0
+        kind = message.sys_flag & COMPRESSION_TYPE_MASK if was_compressed else 0
+        kind = kind or COMPRESSION_ZLIB_TYPE
+        offload = threads_of(self._instance.clock) if len(body) >= LARGE_BODY_BYTES else None
+        if offload is None:
+            return compress_body(body, kind, DEFAULT_LEVEL), COMPRESSED_FLAG | kind
+        packed: bytes = await offload(compress_body, body, kind, DEFAULT_LEVEL)
+        return packed, COMPRESSED_FLAG | kind
 
 
 def _number_logically(result: PullResult, queue: MessageQueue) -> PullResult:

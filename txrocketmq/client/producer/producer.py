@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, gatherResults
-from twisted.internet.interfaces import IReactorThreads
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -21,6 +19,7 @@ from txrocketmq.client.hooks import ForbiddenHook
 from txrocketmq.client.instance import ClientInstance, shared_instance
 from txrocketmq.client.interfaces import IProducerRole, ISendHook
 from txrocketmq.client.life import RoleService
+from txrocketmq.client.offload import threads_of
 from txrocketmq.client.periodic import Periodic
 from txrocketmq.client.producer.accumulator import Accumulator
 from txrocketmq.client.producer.config import ProducerConfig
@@ -117,7 +116,7 @@ class Producer(RoleService):
         self.settings = ProducerConfig() if settings is None else settings
         check_class("settings", self.settings, ProducerConfig)
         self.group = self.config.with_namespace(group)
-        self._sender = Sender(self.instance, self.group, self.settings, _threads_of(reactor))
+        self._sender = Sender(self.instance, self.group, self.settings, threads_of(reactor))
         self._accumulator = (
             Accumulator(
                 self.instance.clock,
@@ -552,13 +551,3 @@ def _fixed(queue: MessageQueue) -> QueueChoice:
 def _hash_index(key: str, count: int) -> int:
     # The official remainder has the sign of the hash, and is made positive then.
     return abs(java_hash(key)) % count
-
-
-def _threads_of(reactor: Any) -> Callable[..., Deferred[Any]] | None:
-    if not IReactorThreads.providedBy(reactor):
-        return None
-
-    def offload(function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
-        return deferToThreadPool(reactor, reactor.getThreadPool(), function, *arguments)
-
-    return offload

@@ -25,6 +25,7 @@ from txrocketmq.client.hooks import ForbiddenHook, SendContext, call_hooks
 from txrocketmq.client.instance import ClientInstance
 from txrocketmq.client.interfaces import ISendHook
 from txrocketmq.client.latency import FaultStrategy
+from txrocketmq.client.offload import LARGE_BODY_BYTES
 from txrocketmq.client.producer.config import ProducerConfig
 from txrocketmq.client.producer.outgoing import (
     make_header,
@@ -55,8 +56,6 @@ log = Logger()
 SYNC = "SYNC"
 ONEWAY = "ONEWAY"
 
-LARGE_BODY_BYTES = 256 * 1024
-"""Bodies of at least this length are compressed in a thread, where there are threads."""
 
 _STATUS = {
     int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
