@@ -48,14 +48,20 @@ def load() -> dict[str, dict[str, Any]]:
     return records
 
 
-def record(cell: str, outcome: str, count: int, seconds: float, sources: str) -> None:
-    """Keep one cell's result; written at once, so that a run that is broken off loses none."""
+def record(
+    cell: str, outcome: str, count: int, seconds: float, sources: str, note: str = ""
+) -> None:
+    """Keep one cell's result; written at once, so that a run that is broken off loses none.
+
+    :param note: what the cell measured, in a few words.
+    """
     records = load()
     records[cell] = {
         "outcome": outcome,
         "count": count,
         "seconds": round(seconds, 1),
         "commit": sources,
+        **({"note": note} if note else {}),
     }
     RESULTS.write_text(json.dumps(dict(sorted(records.items())), indent=1) + "\n")
 
@@ -113,7 +119,8 @@ def _field(found: dict[str, Any] | None) -> str:
     if found is None:
         return "-"
     mark = "ok" if found["outcome"] == "passed" else f"**{found['outcome']}**"
-    return f"{mark} {found['count']} ({found['commit']})"
+    note = f": {found['note']}" if "note" in found else ""
+    return f"{mark} {found['count']} ({found['commit']}){note}"
 
 
 def _short(test: str) -> str:

@@ -123,6 +123,7 @@ def pytest_runtest_makereport(
             getattr(item, "message_count", int(os.environ["INTEROP_COUNT"])),
             report.duration,
             results.sources_of(servers),
+            getattr(item, "note", ""),
         )
     made: Cell | None = getattr(item, "cell", None)
     if report.failed and made is not None:
