@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -14,11 +15,17 @@ from txrocketmq.codec.record import encode_record
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.model.message import MessageRecord
-from txrocketmq.store import queuetable
+from txrocketmq.model.properties import format_properties
+from txrocketmq.store import catchup, index, queuetable
 from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.recover import RecoveryLimits
-from txrocketmq.store.results import GetMessageResult, GetMessageStatus, PutMessageStatus
-from txrocketmq.testing.disk import MemoryDisk
+from txrocketmq.store.results import (
+    GetMessageResult,
+    GetMessageStatus,
+    PutMessageResult,
+    PutMessageStatus,
+)
+from txrocketmq.testing.disk import MemoryDisk, MemoryMapping
 from txrocketmq.testing.pools import ImmediatePool, ManualPool
 from txrocketmq.testing.store import small_config
 
@@ -272,6 +279,104 @@ def test_an_index_goes_on_with_the_next_start(end: str) -> None:
     again.complete()
     for number in range(0, 700, 7):
         assert found_by_key(store, number) == 1
+
+
+class FullForTheIndex(MemoryDisk):
+    """A disk that has no room for another index file just now."""
+
+    is_full = False
+
+    def map(self, path: str, size: int, create: bool) -> MemoryMapping:
+        if self.is_full and create and "/index/" in path:
+            raise OSError(errno.ENOSPC, "no room", path)
+        return super().map(path, size, create)
+
+
+@pytest.fixture
+def few_may_wait(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many entries may wait for a place."""
+    monkeypatch.setattr(index, "MAX_WAITING", 50)
+    monkeypatch.setattr(catchup, "MAX_WAITING", 50)
+    monkeypatch.setattr(catchup, "MAX_WAITING_ENTRIES", 20)
+    return 50
+
+
+def until_whole(opened: Opened) -> MessageStore:
+    """Let time pass until the index is whole."""
+    for _ in range(1000):
+        opened.clock.advance(0.1)
+        opened.complete()
+        if opened.store.recovery_figures() == {} and not opened.store.index.waiting:
+            return opened.store
+    raise AssertionError(opened.store.recovery_figures())
+
+
+def test_what_comes_while_the_index_has_no_room_is_indexed_when_it_has(few_may_wait: int) -> None:
+    disk = FullForTheIndex()
+    opened = Opened(disk)
+    store = opened.until_open()
+    disk.is_full = True
+    for number in range(400):
+        put(store, number)
+    assert store.index.waiting < few_may_wait + 3, "memory is bounded"
+    opened.clock.advance(0)
+    opened.complete()
+    assert "recoveryOfIndex" in store.recovery_figures()
+    waiting = store.index.waiting
+    for number in range(400, 500):
+        put(store, number)
+    assert store.index.waiting == waiting, "nothing is added to what waits"
+    disk.is_full = False
+    until_whole(opened)
+    put(store, 500)
+    for number in range(501):
+        assert found_by_key(store, number) == 1, number
+    files = store.index.files
+    assert [file.begin_offset for file in files] == sorted(file.begin_offset for file in files)
+    store.stop()
+    assert not disk.exists("/store/abort"), "the stop was in order"
+
+
+def test_a_batch_with_more_keys_than_may_wait_is_found_by_all_of_them(few_may_wait: int) -> None:
+    disk = FullForTheIndex()
+    opened = Opened(disk)
+    store = opened.until_open()
+    disk.is_full = True
+    keys = [f"k{number}" for number in range(5 * few_may_wait)]
+    put(store, 0)
+    record = MessageRecord(
+        topic=TOPIC,
+        queue_id=0,
+        body=b"many keys",
+        properties=format_properties({"KEYS": " ".join(keys)}),
+        keys=" ".join(keys),
+    )
+    result = store.put_message(record)
+    assert isinstance(result, PutMessageResult)
+    assert result.is_ok
+    put(store, 1)
+    disk.is_full = False
+    until_whole(opened)
+    for key in keys:
+        assert len(store.query_message(TOPIC, key, 64, 0, 2**62).records) >= 1, key
+    assert found_by_key(store, 0) == found_by_key(store, 1) == 1
+
+
+def test_a_start_does_not_wait_for_an_index_that_has_no_room(few_may_wait: int) -> None:
+    disk = FullForTheIndex()
+    filled(disk, 400)
+    kill(disk)
+    disk.is_full = True
+    limits = RecoveryLimits(foreground_bytes=0, index_bytes=1 << 30)
+    opened = Opened(without_index(disk), limits=limits)
+    store = opened.until_open()
+    assert "recoveryOfIndex" in store.recovery_figures()
+    assert put(store, 400).is_ok
+    assert found_by_key(store, 399) == 0
+    disk.is_full = False
+    until_whole(opened)
+    for number in range(401):
+        assert found_by_key(store, number) == 1, number
 
 
 # --------------------------------------------------------------------------- where reading begins

@@ -17,7 +17,7 @@ from txrocketmq.interfaces import IMapping
 from txrocketmq.model.javahash import index_hash
 from txrocketmq.store import index
 from txrocketmq.store.checkpoint import StoreCheckpoint
-from txrocketmq.store.index import MAX_WAITING, IndexService
+from txrocketmq.store.index import IndexService
 from txrocketmq.store.indexfile import (
     INDEX_ITEM,
     IndexFile,
@@ -320,15 +320,19 @@ def test_an_error_that_nobody_foresaw_is_not_met_again_at_once() -> None:
     assert offsets_of(service, "T", "id1") == [1]
 
 
-def test_entries_wait_in_order_while_the_pool_is_busy_up_to_a_bound() -> None:
-    disk, pool = MemoryDisk(), ManualPool()
+def test_entries_wait_in_order_while_the_pool_is_busy_and_a_bound_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index, "MAX_WAITING", 100)
+    disk, pool, told = MemoryDisk(), ManualPool(), list[int]()
     service = new_service(disk, pool, config=small_config(max_index_num=1_000_000))
-    for number in range(MAX_WAITING + 10):
+    service.when_full = lambda: told.append(service.waiting)
+    for number in range(110):
         service.put_keys("T", None, f"k{number % 2}", -1, number, 1_700_000_000_000)
-    assert service.lost == 10
+    assert told == [100]
     assert offsets_of(service, "T", "k1") == []
     pool.run()
-    assert offsets_of(service, "T", "k1")[:2] == [MAX_WAITING - 1, MAX_WAITING - 3]
+    assert offsets_of(service, "T", "k1")[:2] == [109, 107]
 
 
 def test_a_damaged_chain_does_not_go_round_in_circles() -> None:
@@ -458,4 +462,4 @@ def test_an_index_is_behind_while_room_is_made_for_much_that_waits(
     while pool.pending:
         pool.run()
     assert not service.is_behind
-    assert service.lost == 0
+    assert service.waiting == 0

@@ -5,7 +5,7 @@ opens its port. Both walks read the log a piece at a time (`txrocketmq.store.sca
 as somebody else wants any.
 
 * `IndexCatchUp` goes on where the index ends, and follows the log until it has reached its end; only then are new messages indexed in the
-  turn of their append. Keys of newer messages cannot be found before.
+  turn of their append. Keys of newer messages cannot be found before. The same happens when messages come faster than the index gets room.
 * `QueueRebuild` derives queues that are missing or behind. As long as the next offset of one of them is not known it takes no messages, and
   answers SYSTEM_BUSY to whoever asks for it. Pulls of what is not derived yet are held. All other queues are served.
 
@@ -28,7 +28,7 @@ from txrocketmq.codec.record import RecordHead
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.store.commitlog import CommitLog
-from txrocketmq.store.index import IndexService
+from txrocketmq.store.index import MAX_WAITING, IndexService
 from txrocketmq.store.nextoffsets import NextOffsets
 from txrocketmq.store.queuetable import QUEUES_AT_ONCE, AnyQueue, QueueTable, give_way
 from txrocketmq.store.reput import Reput
@@ -170,6 +170,18 @@ class IndexCatchUp(CatchUp):
         super().__init__(commit_log, disk, pool, clock)
         self._index = index
         self._reput = reput
+        index.when_full = self._fall_behind
+
+    def _fall_behind(self) -> None:
+        """Messages come faster than the index gets room, or it gets none: from here on it follows the log again."""
+        if self._reput.index_is_current:
+            self._reput.index_is_current = False
+            # Not within the turn of an append.
+            self._clock.callLater(0, self._resume)
+
+    def _resume(self) -> None:
+        if not self._stopping and not self.is_running:
+            self.start()
 
     @property
     def begin(self) -> int:
@@ -181,9 +193,9 @@ class IndexCatchUp(CatchUp):
         """How much of the log has to be walked over."""
         return max(self._reput.offset - self.begin, 0)
 
-    async def run_first(self) -> None:
-        """The whole walk before anybody is served, for indexes that are hardly behind."""
-        await self._walk(START_PIECE_BYTES)
+    async def run_first(self) -> bool:
+        """The whole walk before anybody is served, for indexes that are hardly behind; False where that has to go on later."""
+        return await self._walk(START_PIECE_BYTES)
 
     async def _run(self) -> None:
         begin = self.begin
@@ -212,6 +224,12 @@ class IndexCatchUp(CatchUp):
                 reput.index_head(offset, head)
             if scan.ended and scan.offset < reput.offset:
                 scan = self._go_on_behind(scan)
+            if self.progress is not None:
+                while index.waiting > MAX_WAITING_ENTRIES and not self._stopping:
+                    await self.sleep(WAIT_S)
+            elif index.waiting >= MAX_WAITING:
+                # There is no room for it, and nobody waits until there is.
+                break
             if scan.offset >= reput.offset and not self._stopping:
                 index.caught_up()
                 reput.index_is_current = True
@@ -219,8 +237,6 @@ class IndexCatchUp(CatchUp):
             if self.progress is not None:
                 self.progress.reached(scan.offset, reput.offset)
                 await self._give_way(began)
-                while index.waiting > MAX_WAITING_ENTRIES and not self._stopping:
-                    await self.sleep(WAIT_S)
         return False
 
     def _go_on_behind(self, scan: SlicedScan) -> SlicedScan:

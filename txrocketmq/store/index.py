@@ -8,7 +8,8 @@ Crash story: after an unclean stop a file whose end time is younger than the che
 officially, and so is one that is not full (its header may not have reached the disk), and one that contradicts itself. What
 recovery reads again of the log is indexed again; the first message may have some of its keys in the last file that was kept.
 The checkpoint's time moves only while every full file could be synced. A stop is not orderly while entries have no place yet.
-Trouble with an index never affects sends: entries are lost at worst, which is logged once and counted.
+Trouble with an index never affects sends, and loses no entry: where too many wait, what comes then is indexed later, from the log
+(`txrocketmq.store.catchup`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ AHEAD_BYTES = 1024 * 1024
 """How far ahead of the next entry blocks are allocated."""
 
 MAX_WAITING = 200_000
-"""Entries that may wait for a file or for blocks; more are lost."""
+"""At so many entries that wait for a file or for blocks no record should come; the one in hand is taken whole."""
 
 RETRY_MS = 1000
 """How long after a failure to make room the next try comes."""
@@ -45,7 +46,7 @@ class IndexService:
     """All index files of a store.
 
     :ivar files: oldest first; the last one is written until it is full.
-    :ivar lost: entries that found no place.
+    :ivar when_full: called when so many entries wait that no record should come.
     """
 
     log = Logger()
@@ -75,7 +76,7 @@ class IndexService:
         self._hasher = KeyHasher()
         self.files: list[IndexFile] = []
         self.end_offset = -1
-        self.lost = 0
+        self.when_full: Callable[[], object] = lambda: None
         # A message that may have some of its keys in the last file that was found, and more to come.
         self._resumed_offset = -1
         # Some file could not be synced: what the checkpoint says stays true only if it says no more.
@@ -262,7 +263,7 @@ class IndexService:
         self._current = None
         job: Deferred[None] = self._pool.submit(_sync_and_close, open_mappings)
         return job.addCallbacks(lambda _: None, self._sync_failed).addCallback(
-            lambda _: not (self._unsynced or self._waiting or self.lost)
+            lambda _: not (self._unsynced or self._waiting)
         )
 
     def when_idle(self) -> Deferred[None]:
@@ -416,11 +417,10 @@ class IndexService:
             self._wait(key_hash, physical_offset, store_timestamp_ms)
 
     def _wait(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
-        if len(self._waiting) >= MAX_WAITING:
-            self.lost += 1
-            return
         self._waiting.append((key_hash, physical_offset, store_timestamp_ms))
         self._make_room()
+        if len(self._waiting) == MAX_WAITING:
+            self.when_full()
 
     def _make_room(self) -> None:
         """See to blocks for the current file, or to a new file. In the pool, unless recovery is still going on."""
@@ -445,8 +445,7 @@ class IndexService:
         job: Deferred[IMapping] = self._pool.submit(
             _room, self._disk, file.path, file.size, end, mapping
         )
-        job.addCallback(self._room_made, file)
-        job.addErrback(self._room_failed)
+        job.addCallback(self._room_made, file).addErrback(self._room_failed)
         job.addBoth(self._room_over)
 
     def _next_file(self) -> IndexFile:

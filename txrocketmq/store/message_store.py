@@ -250,10 +250,8 @@ class MessageStore(ReplicationControl):
 
     async def _complete_index(self) -> bool:
         """Index what the index lacks, if that is not much; whether it is."""
-        if self._make_catch_up().bytes_left > self._limits.index_bytes:
-            return True
-        await self.index_catch_up.run_first()
-        return False
+        is_much = self._make_catch_up().bytes_left > self._limits.index_bytes
+        return is_much or not await self.index_catch_up.run_first()
 
     def _begin_rebuild(self, recovery: Recovery) -> None:
         assert recovery.lost is not None
