@@ -289,6 +289,11 @@ class Admin:
         """Wait until the name server has a route for a topic."""
         assert self._ask("wait_route", topic=topic, timeout_ms=PATIENCE_MS), f"no route: {topic}"
 
+    def route(self, topic: str) -> list[str]:
+        """The brokers that have queues of a topic."""
+        brokers: list[str] = self._ask("route", topic=topic)
+        return brokers
+
     def create_topic(self, broker_address: str, topic: str, queues: int = 4) -> None:
         """Create a topic on a broker."""
         self._ask("create_topic", broker_addr=broker_address, topic=topic, queues=queues)
@@ -327,6 +332,37 @@ class Admin:
         """Topic, broker, queue, the broker's next offset and the group's, of all queues that the group has a position in."""
         rows = self._ask("consume_offsets", group=group)
         return [(topic, broker, queue, end, at) for topic, broker, queue, end, at in rows]
+
+    def pull(
+        self, topic: str, broker: str, queue: int, offset: int, most: int
+    ) -> tuple[str, int, list[Row]]:
+        """What one pull brings: its status, where the next one begins, the messages."""
+        status, following, rows = self._ask(
+            "pull", topic=topic, broker=broker, queue=queue, offset=offset, max=most
+        )
+        return status, following, [Row(*row) for row in rows]
+
+    def consumers_of(self, topic: str) -> set[str]:
+        """The groups that consume a topic, or did."""
+        return set(self._ask("consumers_of", topic=topic))
+
+    def time_spans(self, topic: str, group: str) -> dict[tuple[str, int], tuple[int, ...]]:
+        """Of each queue: store times of its oldest and newest message, that of the last consumed one, and how late that is, in ms."""
+        rows = self._ask("time_spans", topic=topic, group=group)
+        return {(broker, queue): tuple(times) for broker, queue, *times in rows}
+
+    def slowest_offsets(
+        self, broker_address: str, topic: str, group: str, without: Collection[str]
+    ) -> dict[int, int]:
+        """Where the slowest group of a topic stands in each queue, not counting some, as shown to a group that is ahead of it."""
+        offsets = self._ask(
+            "slowest_offsets",
+            broker_addr=broker_address,
+            topic=topic,
+            group=group,
+            without=list(without),
+        )
+        return {int(queue): offset for queue, offset in offsets.items()}
 
     def wait_key(self, topic: str, key: str) -> None:
         """Wait until the index has a message with that key."""

@@ -1,10 +1,12 @@
-"""Java clients that do more than send and receive: consumers that fail on purpose, producers of transactions."""
+"""Java clients that do more than send and receive: consumers that fail or wait on purpose, those that pop by hand, producers of transactions."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from .clients import PATIENCE_MS, PushConsumer, _Client
+from .clients import PATIENCE_MS, PushConsumer, Row, _Client
+from .cluster import Cluster
 from .puppet import Puppet
 
 
@@ -32,6 +34,87 @@ class WatchedConsumer(PushConsumer):
     def times(self) -> list[Times]:
         """The times of all that came, in order of receipt."""
         return [Times(*row) for row in self._ask("times")]
+
+
+class HeldConsumer(PushConsumer):
+    """A push consumer whose listener waits until it is let go; what it holds meanwhile is what it read ahead.
+
+    ``queue_messages``, ``queue_mib``, ``topic_messages``, ``topic_mib`` and ``span`` are its limits of reading ahead.
+    """
+
+    def __init__(
+        self, puppet: Puppet, namesrv: str, group: str, topic: str, **settings: Any
+    ) -> None:
+        super().__init__(puppet, namesrv, group, topic, held=True, **settings)
+
+    def ahead(self) -> dict[int, tuple[int, int]]:
+        """Of each queue, how many messages it holds, and the bytes of their bodies."""
+        held = self._ask("ahead", topic=self.topic)
+        return {queue: (messages, size) for queue, messages, size in held}
+
+    def release(self) -> None:
+        """Let the listener go on, for good."""
+        self._ask("release")
+
+
+class Popped(NamedTuple):
+    """One message that was popped, and what an acknowledgement names."""
+
+    row: Row
+    handle: str
+
+    @property
+    def hidden_until_ms(self) -> int:
+        """When it comes again unless it is acknowledged."""
+        _, pop_time_ms, invisible_ms, *_ = self.handle.split(" ")
+        return int(pop_time_ms) + int(invisible_ms)
+
+
+class Popping(_Client):
+    """The client library of the official proxy, which asks a broker about messages that are popped (5.x)."""
+
+    _kind = "pops"
+
+    def __init__(self, puppet: Puppet, cluster: Cluster, group: str, topic: str) -> None:
+        super().__init__(puppet, cluster.namesrv)
+        self._place = {"broker": cluster.broker_name, "broker_addr": cluster.broker_address}
+        self._place |= {"group": group, "topic": topic}
+        self._ask("start", namesrv=cluster.namesrv)
+
+    def _call(self, operation: str, poll_ms: int = 0, **args: Any) -> Any:
+        # Official brokers look at what waits once in a while.
+        patience_ms = poll_ms + 15_000
+        return self._ask(operation, **self._place, poll_ms=poll_ms, timeout_ms=patience_ms, **args)
+
+    def pop(self, most: int, invisible_ms: int, **args: Any) -> list[Popped]:
+        """Messages, hidden for so long; ``queue`` is -1 for all, ``poll_ms`` for how long the broker waits for some."""
+        found = self._call("pop", max=most, invisible_ms=invisible_ms, **args)
+        return [Popped(Row(*row), handle) for row, handle in found]
+
+    def acknowledge(self, popped: Collection[Popped]) -> str:
+        """All at once, by BATCH_ACK_MESSAGE; ``OK``, or ``NO_EXIST`` when the broker refused."""
+        status: str = self._call("ack", handles=[one.handle for one in popped])
+        return status
+
+    def later(self, popped: Popped, invisible_ms: int) -> Popped:
+        """Hide one for so long from now on; what names it then."""
+        handle: str = self._call("later", handle=popped.handle, invisible_ms=invisible_ms)
+        return popped._replace(handle=handle)
+
+    def peek(self, most: int, **args: Any) -> list[Row]:
+        """Messages that a pop would find, by PEEK_MESSAGE."""
+        return [Row(*row) for row in self._call("peek", max=most, **args)]
+
+    def news(self, poll_ms: int, **args: Any) -> bool:
+        """Whether there is a message to pop before the time is over, by NOTIFICATION. AssertionError when too many wait."""
+        there_is, too_many = self._call("news", poll_ms=poll_ms, **args)
+        assert not too_many
+        return bool(there_is)
+
+    def waiting(self, queue: int = -1) -> int:
+        """How many pops wait, by POLLING_INFO."""
+        pops: int = self._call("waiting", queue=queue)
+        return pops
 
 
 class TransactionProducer(_Client):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import signal
 import time
 from contextlib import suppress
@@ -128,37 +126,19 @@ class TestAskedPositions:
                 self.is_told(cell, running, offline, few)
 
     def is_told(self, cell: Cell, running: str, offline: str, few: int) -> None:
-        topic = cell.topic
-        with Link(cell.cluster.broker_address) as link:
-
-            def told(code: int, **fields: object) -> Any:
-                return json.loads(
-                    re.sub(rb"([{,])(\d+):", rb'\1"\2":', link.told(code, **fields).body)
-                )
-
-            def consuming() -> set[str]:
-                return set(told(R.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic)["groupList"])
-
-            # Whoever runs and whoever was there.
-            wait_until(lambda: consuming() == {running, offline}, "both groups")
-            wait_until(lambda: self.lags(cell) == {running: 0, offline: few}, "the lags", pause_s=1)
-            spans = {
-                group: told(R.QUERY_CONSUME_TIME_SPAN, topic=topic, group=group)[
-                    "consumeTimeSpanSet"
-                ]
-                for group in (running, offline)
-            }
-            for group, (span,) in spans.items():
-                assert span["messageQueue"]["queueId"] == 0, group
-                assert 0 < span["minTimeStamp"] <= span["consumeTimeStamp"] <= span["maxTimeStamp"]
-            assert spans[running][0]["delayTime"] == 0
-            assert spans[running][0]["consumeTimeStamp"] == spans[running][0]["maxTimeStamp"]
-            assert spans[offline][0]["delayTime"] > 0
-            # Where the slowest of the others stands, as seen by the one that is ahead.
-            offsets = told(
-                R.QUERY_CORRECTION_OFFSET, topic=topic, compareGroup=running, filterGroups="nobody"
-            )["correctionOffsets"]
-            assert offsets == {"0": few}
+        topic, admin = cell.topic, cell.admin
+        # Whoever runs and whoever was there.
+        wait_until(lambda: admin.consumers_of(topic) == {running, offline}, "both groups")
+        wait_until(lambda: self.lags(cell) == {running: 0, offline: few}, "the lags", pause_s=1)
+        place = (cell.cluster.broker_name, 0)
+        for group, behind in ((running, False), (offline, True)):
+            ((where, (oldest, newest, consumed, late)),) = admin.time_spans(topic, group).items()
+            assert where == place
+            assert 0 < oldest <= consumed <= newest
+            assert (consumed < newest, late > 0) == (behind, behind), group
+        # Where the slowest of the others stands, as seen by the one that is ahead.
+        address = cell.cluster.broker_address
+        assert admin.slowest_offsets(address, topic, running, ["nobody"]) == {0: few}
 
     def lags(self, cell: Cell) -> dict[str, int]:
         """How far each group of the topic is behind, as the official tool shows it for a whole broker."""

@@ -7,6 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.security.Permission;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -49,6 +50,11 @@ final class Admin {
             new ArrayList<>(admin(args).fetchAllTopicList().getTopicList()));
         operations.put("admin.read_topics", this::readTopics);
         operations.put("admin.read_queue", this::readQueue);
+        operations.put("admin.pull", this::pull);
+        operations.put("admin.consumers_of", args ->
+            new ArrayList<>(admin(args).queryTopicConsumeByWho(args.text("topic")).getGroupList()));
+        operations.put("admin.time_spans", this::timeSpans);
+        operations.put("admin.slowest_offsets", this::slowestOffsets);
         operations.put("admin.forget", args -> {
             DefaultMQAdminExt admin = admins.remove(args.text("namesrv"));
             if (admin != null) {
@@ -196,6 +202,49 @@ final class Admin {
             rows.add(Arrays.asList(queue.getTopic(), queue.getBrokerName(), queue.getQueueId(),
                 offset.getBrokerOffset(), offset.getConsumerOffset())));
         return rows;
+    }
+
+    /** How late a group is: {@code [broker, queue, oldest, newest and consumed message's store time, delay]}, in ms. */
+    private Object timeSpans(Args args) throws Exception {
+        List<Object> rows = new ArrayList<>();
+        admin(args).queryConsumeTimeSpan(args.text("topic"), args.text("group")).forEach(span ->
+            rows.add(Arrays.asList(span.getMessageQueue().getBrokerName(), span.getMessageQueue().getQueueId(),
+                span.getMinTimeStamp(), span.getMaxTimeStamp(), span.getConsumeTimeStamp(), span.getDelayTime())));
+        return rows;
+    }
+
+    /** Where the slowest of the other groups stands in each queue, as {@code {queue: offset}}. Only the client's own library asks so. */
+    @SuppressWarnings("deprecation")
+    private Object slowestOffsets(Args args) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("puppet-asker");
+        Clients.configure(consumer, args);
+        consumer.start();
+        try {
+            return consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory().getMQClientAPIImpl()
+                .queryCorrectionOffset(args.text("broker_addr"), args.text("topic"), args.text("group"),
+                    new HashSet<>(args.texts("without")), 5_000);
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    /** One pull from one queue: its status, where the next one begins, and the messages. */
+    @SuppressWarnings("deprecation")
+    private Object pull(Args args) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args.text("group", "puppet-reader"));
+        Clients.configure(consumer, args);
+        consumer.start();
+        try {
+            consumer.fetchSubscribeMessageQueues(args.text("topic"));
+            PullResult pulled = consumer.pull(queue(args), "*", args.number("offset", 0), args.integer("max"));
+            List<List<Object>> rows = new ArrayList<>();
+            if (pulled.getMsgFoundList() != null) {
+                pulled.getMsgFoundList().forEach(message -> rows.add(Received.row(message)));
+            }
+            return Arrays.asList(pulled.getPullStatus().name(), pulled.getNextBeginOffset(), rows);
+        } finally {
+            consumer.shutdown();
+        }
     }
 
     /** Every message of some topics, read queue by queue from the first offset to the last. */

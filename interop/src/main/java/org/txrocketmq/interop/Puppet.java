@@ -12,6 +12,7 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.lang.reflect.Constructor;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -54,9 +55,22 @@ public final class Puppet {
         new Requests().register(puppet.operations);
         new Servers().register(puppet.operations);
         new Load().register(puppet.operations);
+        registerPops(puppet.operations);
         puppet.serve();
         // Clients left open have threads of their own; whoever held the other end is gone.
         Runtime.getRuntime().halt(0);
+    }
+
+    /** Clients of the 4.9 line cannot pop; the puppet of that line is built without. */
+    private static void registerPops(Map<String, Operation> operations) throws ReflectiveOperationException {
+        Class<?> type;
+        try {
+            type = Class.forName("org.txrocketmq.interop.Pops");
+        } catch (ClassNotFoundException olderLine) {
+            return;
+        }
+        Constructor<?> constructor = type.getDeclaredConstructor();
+        type.getDeclaredMethod("register", Map.class).invoke(constructor.newInstance(), operations);
     }
 
     private void serve() throws Exception {

@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -35,6 +36,7 @@ final class PushConsumers {
         operations.put("push.start", this::start);
         operations.put("push.stop", args -> {
             Consumer consumer = consumers.remove(args.text("name"));
+            consumer.gate.countDown();
             consumer.client.shutdown();
             return consumer.received.rows();
         });
@@ -46,9 +48,15 @@ final class PushConsumers {
         operations.put("push.times", args -> consumers.get(args.text("name")).received.times());
         operations.put("push.assigned", args -> assigned(consumers.get(args.text("name")), args.text("topic")));
         operations.put("push.wait_assigned", this::waitAssigned);
+        operations.put("push.ahead", args -> ahead(consumers.get(args.text("name")), args.text("topic")));
+        operations.put("push.release", args -> {
+            consumers.get(args.text("name")).gate.countDown();
+            return null;
+        });
     }
 
-    private record Consumer(DefaultMQPushConsumer client, Received received) {
+    /** A consumer that is held keeps every listener waiting until its gate is open. */
+    private record Consumer(DefaultMQPushConsumer client, Received received, CountDownLatch gate) {
     }
 
     /**
@@ -80,6 +88,7 @@ final class PushConsumers {
         // A stop lets listeners that run come to their end, so that what they took is committed.
         client.setAwaitTerminationMillisWhenShutdown(10_000);
         client.setPullBatchSize(args.integer("pull_batch", 32));
+        limitReadAhead(client, args);
         if (args.has("strategy")) {
             client.setAllocateMessageQueueStrategy(strategy(args));
         }
@@ -98,9 +107,11 @@ final class PushConsumers {
             client.setMaxReconsumeTimes(args.integer("max_reconsume"));
         }
         List<Integer> failTimes = args.integers("fail_times");
+        CountDownLatch gate = new CountDownLatch(args.flag("held") ? 1 : 0);
         if (args.text("listener", "concurrent").equals("orderly")) {
             client.setSuspendCurrentQueueTimeMillis(args.integer("suspend_ms", 1000));
             client.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                pass(gate);
                 messages.forEach(received::add);
                 return mustFail(failTimes, messages)
                     ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
@@ -108,6 +119,7 @@ final class PushConsumers {
         } else {
             int retryLevel = args.integer("retry_level", 0);
             client.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                pass(gate);
                 messages.forEach(received::add);
                 context.setDelayLevelWhenNextConsume(retryLevel);
                 return mayFail(name) || mustFail(failTimes, messages) ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
@@ -119,7 +131,35 @@ final class PushConsumers {
             client.shutdown();
             throw failure;
         }
-        consumers.put(name, new Consumer(client, received));
+        consumers.put(name, new Consumer(client, received, gate));
+    }
+
+    private static void pass(CountDownLatch gate) {
+        try {
+            gate.await();
+        } catch (InterruptedException stopped) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    /** How much a consumer may hold that its listener has not seen yet; what is not named stays as it is. */
+    private static void limitReadAhead(DefaultMQPushConsumer client, Args args) {
+        client.setPullThresholdForQueue(args.integer("queue_messages", client.getPullThresholdForQueue()));
+        client.setPullThresholdSizeForQueue(args.integer("queue_mib", client.getPullThresholdSizeForQueue()));
+        client.setPullThresholdForTopic(args.integer("topic_messages", client.getPullThresholdForTopic()));
+        client.setPullThresholdSizeForTopic(args.integer("topic_mib", client.getPullThresholdSizeForTopic()));
+        client.setConsumeConcurrentlyMaxSpan(args.integer("span", client.getConsumeConcurrentlyMaxSpan()));
+    }
+
+    /** What a consumer holds of each queue of a topic: {@code [queue, messages, bytes of their bodies]}. */
+    private static List<List<Object>> ahead(Consumer consumer, String topic) {
+        List<List<Object>> held = new ArrayList<>();
+        consumer.client.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().forEach((queue, process) -> {
+            if (queue.getTopic().equals(topic)) {
+                held.add(Arrays.asList(queue.getQueueId(), process.getMsgCount().get(), process.getMsgSize().get()));
+            }
+        });
+        return held;
     }
 
     /** The broker says which queues are consumed, and whether they are popped. Clients of the 4.9 line have no such methods. */
