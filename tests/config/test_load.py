@@ -122,6 +122,41 @@ def test_keys_without_effect_are_named_when_changed():
     assert load_settings(Role.BROKER, overrides=[("enableDLegerCommitLog", "false")]).warnings == []
 
 
+# Files of such a size cannot be made, and nothing may be divided by it.
+SIZES = (
+    "mappedFileSizeConsumeQueue",
+    "mappedFileSizeConsumeQueueExt",
+    "mapperFileSizeBatchConsumeQueue",
+    "maxHashSlotNum",
+    "compactionCqMappedFileSize",
+    "mappedFileSizeTimerLog",
+    "timerPrecisionMs",
+)
+
+
+@pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled", "authorizationEnabled"])
+def test_who_asks_for_access_control_is_told_that_there_is_none(key):
+    told = (
+        f"there is no access control yet: {key} has no effect, "
+        "whoever reaches the ports may send, read and administrate"
+    )
+    assert load_settings(Role.BROKER, overrides=[(key, "true")]).warnings == [told]
+    settings = load_settings(Role.BROKER, overrides=[(key, "false")])
+    assert settings.warnings == []
+    assert settings.entries()[key] == "false"
+
+
+@pytest.mark.parametrize(
+    ("hours", "told"), [("25", "25"), ("4;night; 23 ;-1", "night, -1"), (" ; ", "nothing")]
+)
+def test_hours_that_never_come_are_named(hours, told):
+    settings = load_settings(Role.BROKER, overrides=[("deleteWhen", hours)])
+    assert settings.warnings == [
+        f"deleteWhen={hours.strip()}: {told} is no hour from 00 to 23 and never comes"
+    ]
+    assert load_settings(Role.BROKER, overrides=[("deleteWhen", "04;0;23;")]).warnings == []
+
+
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
@@ -137,6 +172,12 @@ def test_keys_without_effect_are_named_when_changed():
         ("namesrvAddr", "localhost", "host:port"),
         ("namesrvAddr", "localhost:99999", "host:port"),
         ("brokerName", " ", "a name"),
+        *((name, value, "a whole number from 1 to") for name in SIZES for value in ("0", "-1")),
+        ("mappedFileSizeCommitLog", "1023", "a whole number from 1024 to"),
+        ("maxIndexNum", "1", "a whole number from 2 to"),
+        ("maxMessageSize", "-1", "a whole number from 0 to"),
+        # Not for ever: officially, all that is not being written would be deleted.
+        ("fileReservedTime", "-1", "a whole number from 0 to"),
     ],
 )
 def test_a_bad_value_is_refused_with_key_value_and_what_is_allowed(key, value, allowed):

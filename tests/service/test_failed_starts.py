@@ -68,6 +68,36 @@ def test_a_fast_port_in_use(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("role", "option", "below", "says"),
+    [
+        (BROKER, "--set=haListenPort={}", 0, "listenPort and haListenPort are both {}"),
+        (
+            BROKER,
+            "--set=haListenPort={}",
+            2,
+            "the fast port, two below it, and haListenPort are both {}",
+        ),
+        (BOTH, "--namesrv-port={}", 0, "--namesrv-port and listenPort are both {}"),
+    ],
+)
+def test_two_ports_that_are_one(
+    tmp_path: Path, role: str, option: str, below: int, says: str
+) -> None:
+    port = free_ports()
+    check_refused(
+        tmp_path,
+        role,
+        "--set=bindAddress=127.0.0.1",
+        f"--set=listenPort={port}",
+        f"--set=storePathRootDir={tmp_path}/store",
+        option.format(port - below),
+        daemon=False,
+        says=says.format(port - below) + ": each needs its own port",
+    )
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_slip_in_a_key_is_told_before_the_port_that_it_was_for(tmp_path: Path) -> None:
     port = free_ports()
     arguments = ("--set=bindAddress=127.0.0.1", f"--set=listenPort={port}", "--set=listnPort=1")

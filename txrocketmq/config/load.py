@@ -59,6 +59,9 @@ _SECTIONS: dict[Role, tuple[type, ...]] = {
 }
 
 
+ACCESS_KEYS = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
+"""Each asks officially for control of access; those of 5.3 are read from the broker's file by a class of their own."""
+
 LOOSE_KEYS = frozenset({"rmqAddressServerDomain", "rmqAddressServerSubGroup"})
 """What official start-up code reads and no class declares; kept in `Settings.unknown`."""
 
@@ -109,7 +112,7 @@ class Settings:
                 setattr(section, spec.attribute, spec.parse(raw))
                 self.explicit[spec.name] = source
         if not known:
-            if name not in self.unknown and name not in LOOSE_KEYS:
+            if name not in self.unknown and name not in LOOSE_KEYS and name not in ACCESS_KEYS:
                 self._report_unknown(name, source)
             self.unknown[name] = raw
 
@@ -164,6 +167,8 @@ def load_settings(
     for name, raw in overrides:
         settings.assign(name, raw, "command line")
     _derive(settings)
+    _warn_of_open_doors(settings)
+    _warn_of_hours(settings)
     _warn_of_idle_keys(settings)
     return settings
 
@@ -278,12 +283,35 @@ def _keep_namesrv_files_in_store(settings: Settings, root: str) -> None:
         namesrv.config_store_path = os.path.join(root, "namesrv", "namesrv.properties")
 
 
+def _warn_of_open_doors(settings: Settings) -> None:
+    """Who asked for control of access must learn that there is none, whatever else the file says."""
+    entries = settings.entries()
+    wanted = [name for name in ACCESS_KEYS if entries.get(name, "").strip().lower() == "true"]
+    if wanted:
+        settings.warnings.append(
+            f"there is no access control yet: {', '.join(wanted)} has no effect, "
+            "whoever reaches the ports may send, read and administrate"
+        )
+
+
+def _warn_of_hours(settings: Settings) -> None:
+    if settings.role is Role.NAMESRV:
+        return
+    hours = settings.section(MessageStoreConfig).delete_when
+    parts = [part.strip() for part in hours.split(";") if part.strip()]
+    odd = [part for part in parts if not (part.isdecimal() and int(part) < 24)]
+    if odd or not parts:
+        settings.warnings.append(
+            f"deleteWhen={hours}: {', '.join(odd) or 'nothing'} is no hour from 00 to 23 and never comes"
+        )
+
+
 def _warn_of_idle_keys(settings: Settings) -> None:
     idle = [
         spec.name
         for section in settings.sections
         for spec in _changed_keys(section, settings.explicit)
-        if not spec.acts
+        if not spec.acts and spec.name not in ACCESS_KEYS
     ]
     if idle:
         names = ", ".join(dict.fromkeys(idle))

@@ -13,10 +13,10 @@ class StoreFeatureKeys:
 
     store_type: str = text("default", "Kind of queue store.", important=True)
     compaction_mapped_file_size: int = int32(
-        104_857_600, "Bytes of one log file of a compacted topic."
+        104_857_600, "Bytes of one log file of a compacted topic.", low=1024
     )
     compaction_cq_mapped_file_size: int = int32(
-        10_485_760, "Bytes of one queue file of a compacted topic."
+        10_485_760, "Bytes of one queue file of a compacted topic.", low=1
     )
     compaction_schedule_internal: int = int32(900_000, "Milliseconds between compaction runs.")
     max_offset_map_size: int = int32(104_857_600, "Bytes of memory for one compaction run.")
@@ -24,8 +24,8 @@ class StoreFeatureKeys:
     enable_compaction: bool = flag(
         True, "Keep only the newest message of each key in compacted topics."
     )
-    mapped_file_size_timer_log: int = int32(104_857_600, "Bytes of one timer log file.")
-    timer_precision_ms: int = int32(1000, "Milliseconds of one slot of the timer wheel.")
+    mapped_file_size_timer_log: int = int32(104_857_600, "Bytes of one timer log file.", low=1)
+    timer_precision_ms: int = int32(1000, "Milliseconds of one slot of the timer wheel.", low=1)
     timer_roll_window_slot: int = int32(
         172_800, "Slots after which a far-off message is put in again."
     )

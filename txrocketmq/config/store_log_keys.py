@@ -40,15 +40,17 @@ class StoreLogKeys:
         None, "Further directories with log files that are only read."
     )
     mapped_file_size_commit_log: int = int32(
-        1_073_741_824, "Bytes of one commit log file. Must stay as it is once the store has data."
+        1_073_741_824,
+        "Bytes of one commit log file. Must stay as it is once the store has data.",
+        low=1024,
     )
     mapped_file_size_consume_queue: int = int32(
-        6_000_000, "Bytes of one consume queue file, a multiple of 20."
+        6_000_000, "Bytes of one consume queue file, a multiple of 20.", low=1
     )
     enable_consume_queue_ext: bool = flag(False, "Keep filter bit maps in a second queue file.")
-    mapped_file_size_consume_queue_ext: int = int32(50_331_648, "Bytes of one such file.")
+    mapped_file_size_consume_queue_ext: int = int32(50_331_648, "Bytes of one such file.", low=1)
     mapper_file_size_batch_consume_queue: int = int32(
-        13_800_000, "Bytes of one file of a batch queue."
+        13_800_000, "Bytes of one file of a batch queue.", low=1
     )
     bit_map_length_consume_queue_ext: int = int32(64, "Bits of one filter bit map.")
     flush_interval_commit_log: int = int32(
@@ -97,13 +99,13 @@ class StoreLogKeys:
     disk_max_used_space_ratio: int = int32(
         75, "Percentage of disk use at which old files are deleted at any hour."
     )
-    file_reserved_time: int = int32(72, "Hours that a log file is kept.", important=True)
+    file_reserved_time: int = int32(72, "Hours that a log file is kept.", important=True, low=0)
     delete_file_batch_max: int = int32(10, "Files deleted in one pass.", important=True)
     max_batch_delete_files_num: int = int32(50, "Files deleted at most in one pass under pressure.")
     put_msg_index_hight_water: int = int32(
         600_000, "Index entries that may wait in the official store."
     )
-    max_message_size: int = int32(4_194_304, "Bytes that a message's body may have.")
+    max_message_size: int = int32(4_194_304, "Bytes that a message's body may have.", low=0)
     max_filter_message_size: int = int32(
         16_000, "Bytes of messages looked at for one filtered pull, in units of queue entries."
     )
@@ -152,8 +154,8 @@ class StoreLogKeys:
     message_index_enable: bool = flag(True, "Build the index by key.", important=True)
     index_file_write_enable: bool = flag(True, "Write index files.")
     index_file_read_enable: bool = flag(True, "Answer queries from index files.")
-    max_hash_slot_num: int = int32(5_000_000, "Hash slots of one index file.")
-    max_index_num: int = int32(20_000_000, "Entries of one index file.")
+    max_hash_slot_num: int = int32(5_000_000, "Hash slots of one index file.", low=1)
+    max_index_num: int = int32(20_000_000, "Entries of one index file.", low=2)
     max_msgs_num_batch: int = int32(64, "Messages that one query by key may return.")
     message_index_safe: bool = flag(
         False, "Trust index files after an unclean stop only up to the checkpoint.", important=True

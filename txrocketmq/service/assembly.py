@@ -6,6 +6,7 @@ at here, before ``twistd`` goes to the background. Modules of a role are importe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import IService
@@ -15,11 +16,20 @@ from txrocketmq.config.schema import BrokerConfig, MessageStoreConfig, NettyServ
 from txrocketmq.remoting.budget import Room
 from txrocketmq.service.addresses import LOOPBACK, WILDCARDS, in_brackets
 from txrocketmq.service.descriptors import connection_room, raise_descriptor_limit
-from txrocketmq.service.ports import ClaimedPort, claim_broker_ports, claim_port, release_all
+from txrocketmq.service.ports import (
+    ClaimedPort,
+    claim_broker_ports,
+    claim_port,
+    refuse_same,
+    release_all,
+)
 from txrocketmq.service.process import ProcessService, RoleRunner
 
 if TYPE_CHECKING:
     from txrocketmq.service.broker_role import BrokerRole
+
+
+_NO_PORTS: Mapping[str, ClaimedPort] = {}
 
 
 def build_namesrv(command: str, settings: Settings, reactor: Any) -> IService:
@@ -65,7 +75,7 @@ def build_all_in_one(command: str, settings: Settings, reactor: Any, namesrv_por
         config.namesrv_addr = ";".join(dict.fromkeys([own, *split_addresses(config.namesrv_addr)]))
         roles: list[RoleRunner] = [
             NameServerRole(settings, reactor, port, room),
-            _broker_role(settings, reactor, room),
+            _broker_role(settings, reactor, room, {"--namesrv-port": port}),
         ]
     except BaseException:
         port.release()
@@ -73,7 +83,9 @@ def build_all_in_one(command: str, settings: Settings, reactor: Any, namesrv_por
     return ProcessService(command, reactor, roles, settings.warnings)
 
 
-def _broker_role(settings: Settings, reactor: Any, room: Room) -> BrokerRole:
+def _broker_role(
+    settings: Settings, reactor: Any, room: Room, others: Mapping[str, ClaimedPort] = _NO_PORTS
+) -> BrokerRole:
     from txrocketmq.service.broker_role import (
         BrokerRole,
         check_store,
@@ -87,6 +99,14 @@ def _broker_role(settings: Settings, reactor: Any, room: Room) -> BrokerRole:
         main, fast = ports = claim_broker_ports(network.bind_address, network.listen_port)
         replicas = claim_replica_port(settings, main)
         ports = (main, fast, replicas)
+        refuse_same(
+            {
+                **others,
+                "listenPort": main,
+                "the fast port, two below it,": fast,
+                "haListenPort": replicas,
+            }
+        )
         prepare_addresses(settings, main.port, replicas.port)
         check_store(settings.section(MessageStoreConfig))
         return BrokerRole(settings, reactor, main, fast, replicas, room)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IReactorSocket
@@ -110,6 +110,19 @@ def claim_broker_ports(host: str, port: int) -> tuple[ClaimedPort, ClaimedPort]:
             main.release()
             refused = error
     raise refused or StartupError(f"cannot find two free ports on {host}")
+
+
+def refuse_same(ports: Mapping[str, ClaimedPort]) -> None:
+    """See that no two of a process's ports are one: both can be bound, and only the first that listens gets it.
+
+    :param ports: by the key or option that says where each is.
+    :raises StartupError: two are the same; names both.
+    """
+    names: dict[int, str] = {}
+    for name, port in ports.items():
+        other = names.setdefault(port.port, name)
+        if other != name:
+            raise StartupError(f"{other} and {name} are both {port.port}: each needs its own port")
 
 
 def release_all(ports: Sequence[ClaimedPort]) -> None:
