@@ -22,4 +22,5 @@ jars=$!
 .venv/bin/mypy
 .venv/bin/lint-imports
 wait "$jars"
-exec .venv/bin/python -m pytest -q --durations=15 "$@"
+# Two at a time: half of the tests wait for Java processes (tests/lanes.py).
+exec .venv/bin/python -m pytest -q -n 2 --durations=15 "$@"

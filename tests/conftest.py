@@ -2,8 +2,10 @@
 
 import os
 import resource
+from typing import Any
 
 from hypothesis import HealthCheck, settings
+from lanes import TwoLanes
 from twisted.logger import globalLogBeginner
 
 settings.register_profile(
@@ -20,3 +22,8 @@ globalLogBeginner.beginLoggingTo([], discardBuffer=True, redirectStandardIO=Fals
 # Stores on real disks and in mappings keep descriptors until they are collected; a whole run has more than 1,024.
 _, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (_most, _most))
+
+
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> TwoLanes:
+    """A parallel run divides the files by `lanes`."""
+    return TwoLanes(config, log)
