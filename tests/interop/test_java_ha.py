@@ -17,7 +17,7 @@ import pytest
 
 from interop.harness import checks
 from interop.harness.clients import Admin, Producer, PushConsumer
-from interop.harness.cluster import Cluster, close_all, make_cluster
+from interop.harness.cluster import Cluster, OurCluster, close_all, make_cluster
 from interop.harness.columns import by_tier
 from interop.harness.jvm import JvmSlots
 from interop.harness.kinds import TransactionProducer
@@ -336,6 +336,44 @@ class TestFailover:
             group.stop_both()
             compare_stores(group.master.store, group.slave.store)
             traffic.close()
+
+
+if IS_FULL:
+
+    class TestStatuses:
+        """What an official producer hears of a synchronous master whose slave is silent, or gone. The official master is the control."""
+
+        @pytest.mark.parametrize("line", ["5.4.0", "4.9.7"])
+        @pytest.mark.parametrize("master", [OURS, J4])
+        def test_producers_hear_what_became_of_the_slave(
+            self,
+            puppets: PuppetPool,
+            jvm_slots: JvmSlots,
+            clusters: dict[str, Cluster],
+            master: str,
+            line: str,
+        ) -> None:
+            close_all(clusters)
+            puppet = puppets.get(line, "JSON")
+            with puppet.in_use(), make_group(jvm_slots, master, OURS, "sync") as group:
+                Admin(puppet, group.namesrv).wait_broker(GROUP)
+                traffic = Traffic(puppet, group)
+                topic = traffic.topic + "-warm"
+                with Producer(puppet, group.namesrv, traffic.consumers + "-p", **PATIENT) as told:
+                    traffic.wait_sync(told)
+                    assert isinstance(group.slave, OurCluster)
+                    slave = group.slave.broker_pid
+                    os.kill(slave, signal.SIGSTOP)
+                    try:
+                        assert told.send_text(topic, "silent")["status"] == "FLUSH_SLAVE_TIMEOUT"
+                    finally:
+                        os.kill(slave, signal.SIGCONT)
+                    traffic.wait_sync(told)
+                    group.slave.stop_broker(signal.SIGTERM)
+                    assert told.send_text(topic, "gone")["status"] == "SLAVE_NOT_AVAILABLE"
+                    group.slave.start_broker()
+                    traffic.wait_sync(told)
+                traffic.close()
 
 
 class TestTwoGroups:
