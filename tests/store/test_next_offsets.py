@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.store.test_catchup import Opened
 from tests.store.test_recovery import kill
 from txrocketmq.codec.record import blank_record, decode_records, encode_batch, encode_record
 from txrocketmq.errors import StoreError
+from txrocketmq.ha.slave import whole_records
 from txrocketmq.model.flags import (
     INNER_BATCH_FLAG,
     TRANSACTION_COMMIT_TYPE,
@@ -353,16 +355,97 @@ def test_what_waits_when_the_broker_changes_its_role_is_dispatched_again(agreed:
     assert bodies(store, HOT, 602) == [b"next"]
 
 
-def test_a_replica_takes_nothing_before_its_queues_are_whole() -> None:
-    """It is no error: who brings the log's bytes comes again."""
-    opened = Opened(*lost(long_log))
+def traffic(store: MessageStore, random: Random, number: int) -> None:
+    """Something that a master may do."""
+    body = b"%d" % number
+    kind = random.randrange(12)
+    if kind < 5:
+        put(store, message(HOT, body, TAGS="t"))
+    elif kind < 8:
+        put(store, message(random.choice([COLD, OLD, ("New", random.randrange(3))]), body))
+    elif kind == 8:
+        put(store, batch(number))
+    elif kind == 9:
+        put(store, message(HOT, body, INNER_MULTI_DISPATCH="%LMQ%a,%LMQ%b"))
+    elif kind == 10:
+        put(store, message(COLD, body, TRANSACTION_PREPARED_TYPE))
+    else:
+        topic = random.choice(["Cold", "Old", "New", "Batches"])
+        store.delete_topics([topic])
+
+
+def contents(store: MessageStore) -> dict[Key, tuple[int, list[bytes]]]:
+    """All queues that have messages: where they end, and what is read from their beginning on."""
+    return {
+        key: (store.max_offset(*key), bodies(store, key, store.min_offset(*key)))
+        for key in sorted(store.queues())
+        if store.max_offset(*key)
+    }
+
+
+def test_a_replica_takes_what_comes_before_its_queues_are_whole() -> None:
+    opened = Opened(*lost(long_log), config=small_config(broker_role="SLAVE"))
     store = opened.until_open()
     end = store.max_physical_offset()
-    record = encode_record(message(HOT, b"replicated"), 600, end, 1_700_000_000_000)
-    assert not store.append_raw(end, record)
+    for key, offset in ((HOT, 600), (COLD, 1), (("New", 0), 0)):
+        record = encode_record(message(key, b"replicated"), offset, end, 1_700_000_000_000)
+        assert store.append_raw(end, record)
+        assert bodies(store, key, offset) == [b"replicated"]
+        end = store.max_physical_offset()
+    assert store.rebuild is not None
     opened.complete()
-    assert store.append_raw(end, record)
-    assert bodies(store, HOT, 600) == [b"replicated"]
+    assert len(bodies(store, HOT)) == 601
+    assert bodies(store, COLD) == [b"cold", b"replicated"]
+    assert bodies(store, ("New", 0)) == [b"replicated"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_replica_goes_on_while_its_queues_are_derived(seed: int) -> None:
+    """They become the master's, whatever comes meanwhile, and whenever it is killed."""
+    random = Random(seed)
+    config = small_config(**ALL)
+    disk, clock = MemoryDisk(), Clock()
+    clock.advance(1_700_000_000)
+    master = open_memory_store(disk, clock, config=config)
+    master.use_topic_attributes(
+        lambda topic: {"queue.type": "BatchCQ"} if topic == "Batches" else {}
+    )
+    for number in range(random.choice([40, 200])):
+        traffic(master, random, number)
+    replica_config = small_config(**ALL, broker_role="SLAVE")
+    copy = MemoryDisk()
+    replica = open_memory_store(copy, clock, config=replica_config)
+    follow(replica, master, random, 1 << 30)
+    replica.stop()
+    for kind in ("consumequeue", "batchconsumequeue"):
+        copy.rmtree(f"/store/{kind}")
+    opened = Opened(copy, clock, config=replica_config)
+    replica = opened.until_open()
+    while replica.rebuild is not None:
+        for number in range(random.randrange(4)):
+            traffic(master, random, 1000 + number)
+        follow(replica, master, random, random.choice([0, 300, 3000]))
+        opened.pool.run(random.randrange(3))
+        clock.advance(0.1)
+        if random.random() < 0.02:
+            kill(copy)
+            opened = Opened(copy, clock, config=replica_config)
+            replica = opened.until_open()
+    follow(replica, master, random, 1 << 30)
+    opened.complete()
+    assert replica.max_physical_offset() == master.max_physical_offset()
+    # What the master deleted and nobody made again is deleted by whoever copies its tables.
+    found = contents(replica)
+    assert {key: found.get(key) for key in contents(master)} == contents(master)
+
+
+def follow(replica: MessageStore, master: MessageStore, random: Random, size: int) -> None:
+    """Let a replica take about so many bytes of its master's log, as whole records."""
+    wanted = replica.max_physical_offset() + size
+    while (at := replica.max_physical_offset()) < min(wanted, master.max_physical_offset()):
+        data = master.read_log(at, random.choice([4096, 30_000]))
+        assert isinstance(data, bytes)
+        assert replica.append_raw(at, data[: whole_records(data)])
 
 
 def test_rows_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -276,6 +277,93 @@ def test_nothing_is_read_or_appended_while_the_log_is_cut() -> None:
     assert not world.store.append_raw(world.ends[-1], b"x" * 100)
 
 
+# ----------------------------------------------------------------- a disk that fails
+
+
+class FailingDisk(SimulatedDisk):
+    """From one operation on some of them fail."""
+
+    failing = range(0)
+    counted = 0
+
+    def step(self) -> None:
+        super().step()
+        self.counted += 1
+        if self.counted - 1 in self.failing:
+            raise OSError(errno.EIO, "the disk is not well")
+
+
+def cut_on_a_failing_disk(first: int, count: int) -> tuple[World, list[Any], int]:
+    disk = FailingDisk(Random(first))
+    world = World(disk, flush_disk_type="SYNC_FLUSH")
+    world.fill(210)
+    world.clock.advance(2)
+    disk.counted, disk.failing = 0, range(first, first + count)
+    done: list[Any] = []
+    world.store.truncate_log(world.ends[39]).addBoth(done.append)
+    for _ in range(20):
+        world.clock.advance(1)
+    return world, done, disk.counted
+
+
+def left_behind(world: World) -> list[str]:
+    """Files of the log that have something behind its end."""
+    end, directory = world.store.max_physical_offset(), "/store/commitlog"
+    return [
+        name
+        for name in world.disk.listdir(directory)
+        if any(world.disk.read_file(f"{directory}/{name}")[max(end - int(name), 0) :])
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_cut_goes_on_when_the_disk_is_well_again(count: int) -> None:
+    ended = [0, 0]
+    for first in range(0, 200, count):
+        world, done, steps = cut_on_a_failing_disk(first, count)
+        assert done == [None], f"at operation {first}"
+        assert not world.store.is_cutting
+        if steps <= first:
+            break
+        assert world.numbers() == list(range(40)), f"at operation {first}"
+        assert left_behind(world) == [], f"at operation {first}"
+        lost = world.store.commit_log.read_only
+        ended[lost is not None] += 1
+        world.put(40)
+        world.clock.advance(2)
+        stays = [] if lost else [40]
+        assert world.numbers() == [*range(40), *stays], f"at operation {first}"
+        if first % 10:
+            continue
+        world.store.stop()
+        world.clock.advance(2)
+        world.disk.failing = range(0)
+        world.disk.end("power")
+        world.disk.restart()
+        assert World(world.disk).numbers()[:40] == list(range(40)), f"at operation {first}"
+    # A sync of the log that fails leaves it read-only, whatever else fails does not.
+    assert ended[0] > 30 / count
+    assert ended[1] > 0
+
+
+def test_a_stop_ends_a_cut_that_waits_for_the_disk() -> None:
+    disk = FailingDisk(Random(1))
+    world = World(disk, flush_disk_type="SYNC_FLUSH")
+    world.fill(60)
+    world.clock.advance(2)
+    disk.failing = range(disk.counted + 8, disk.counted + 1000)
+    done: list[Any] = []
+    world.store.truncate_log(world.ends[9]).addBoth(done.append)
+    world.clock.advance(30)
+    assert world.store.is_cutting
+    assert not done
+    world.store.stop()
+    assert done[0].check(StoreError)
+    disk.failing = range(0)
+    world.clock.advance(10)
+    assert world.clock.getDelayedCalls() == []
+
+
 # ----------------------------------------------------------------- confirm offset
 
 
@@ -351,6 +439,10 @@ def _cut_until_crash(world: World, offset: int) -> bool:
         for _ in range(50):
             world.clock.advance(0.01)
     except SimulatedCrash:
+        return True
+    if not done:
+        # The checkpoint was not written: that is tried again, in a life that is over.
+        assert world.disk.ended
         return True
     if isinstance(done[0], Failure):
         assert done[0].check(SimulatedCrash), done[0].getTraceback()

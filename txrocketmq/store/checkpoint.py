@@ -77,6 +77,11 @@ class StoreCheckpoint:
             self.confirm_physical_offset,
         )
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file says the same."""
+        return self.encode() == self._saved
+
     def save(self, pool: IBlockingPool) -> Deferred[None]:
         """Write the file in the pool when a number changed. Failure is logged: the old file does as well."""
         data = self.encode()

@@ -304,6 +304,12 @@ class LogFlusher:
         directories.syncs_ahead = self.syncs_whole_files
         directories.on_ahead_failed = self.ahead_failed
 
+    async def lost(self, error: OSError) -> None:
+        """Somebody else synced what the log holds, and that failed: as if a sync of the log's own had failed."""
+        if self.on_lost is not None:
+            await self._pool.submit(self.on_lost, self._log.flushed_offset)
+        self._sync_failed(Failure(error))  # type: ignore[no-untyped-call]
+
     def ahead_failed(self, error: OSError) -> None:
         """Pool: a file of the log was synced by somebody else, and that failed. What the log wrote may be lost, so that is noted here and
         now, and the log's next sync fails, as it would when the kernel tells it."""

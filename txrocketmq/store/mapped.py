@@ -196,20 +196,20 @@ class MappedFileQueue:
         """
         if self._appending:
             raise StoreError(f"{self.directory} cannot be cut at {offset}: it is being written")
-        doomed = [file for file in self.files if file.base_offset > offset]
-        self.files = [file for file in self.files if file.base_offset <= offset]
-        # The last one first: a crash in between must not leave a gap.
-        for file in reversed(doomed):
-            self._disk.remove(file.path)
-        if doomed:
-            # Or a stale file might come back behind new records.
-            self.directories.sync()
+        has_doomed = False
+        # The last one first: a crash in between must not leave a gap, nor must a file that cannot be deleted be forgotten.
+        while self.files and self.files[-1].base_offset > offset:
+            self._disk.remove(self.files[-1].path)
+            self.files.pop()
+            has_doomed = True
+        if has_doomed:
+            self.directories.sync()  # or a stale file might come back behind new records
         if not self.files:
             self._first_base = offset - offset % self.file_size
         elif offset < self.max_offset:
             last = self.files[-1]
+            self._disk.zero_from(last.path, offset - last.base_offset)
             last.position = offset - last.base_offset
-            self._disk.zero_from(last.path, last.position)
         self.flushed_offset = min(self.flushed_offset, self.max_offset)
 
     def open_for_append(self, unsynced_offset: int = 0, unsafe_offset: int | None = None) -> None:
@@ -221,7 +221,7 @@ class MappedFileQueue:
             counts as flushed once it is synced.
         :param unsafe_offset: from here on a sync failed earlier: the bytes are written again, for the kernel may hold them for
             clean.
-        :raises OSError: the log cannot be synced.
+        :raises OSError: the log cannot be synced, or mapped.
         """
         if unsafe_offset is not None:
             unsynced_offset = min(unsynced_offset, unsafe_offset)
@@ -234,18 +234,18 @@ class MappedFileQueue:
                 start = max(unsafe_offset - file.base_offset, 0)
                 write_again(self._disk, file.path, start, file.position)
             self._disk.sync_file(file.path)
-        self._appending = True
         tail = self.tail
+        if tail is not None and tail.position < tail.size:
+            tail.attach(self._disk.map(tail.path, tail.size, False))
+        self._appending = True
         try:
             if tail is None:
                 self.files.append(self._make_file(self._first_base))
             elif tail.position == tail.size:
                 self._prepared.append(self._make_file(self._next_base()))
-            else:
-                mapping = self._disk.map(tail.path, tail.size, False)
-                tail.attach(mapping)
-                self._allocate(mapping, tail.path, tail.position + self._chunk)
-                tail.writable = mapping.allocated_to()
+            elif tail.mapping is not None:
+                self._allocate(tail.mapping, tail.path, tail.position + self._chunk)
+                tail.writable = tail.mapping.allocated_to()
         except OSError as error:
             self._note_failure(error)
         self.flushed_offset = self.max_offset

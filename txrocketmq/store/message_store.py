@@ -361,6 +361,7 @@ class MessageStore(ReplicationControl):
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        self.give_up_cut()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
@@ -448,8 +449,6 @@ class MessageStore(ReplicationControl):
         if self.is_cutting:
             return False
         self._check_open()
-        if self.rebuild is not None:
-            return False
         taken = self.replica_log.append(offset, data)
         if taken and self.putter.replicas is not None:
             self.putter.replicas.appended()

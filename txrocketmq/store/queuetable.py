@@ -328,6 +328,9 @@ class QueueTable:
         timestamp_ms = self._complete_to_ms(kept)
         self.dirty = kept
         if not writes:
+            if not kept:
+                # What could not be written may have been cut off.
+                self._can_write()
             self._settle(timestamp_ms)
             return succeed(True)
         self._busy = True
@@ -358,11 +361,14 @@ class QueueTable:
             units, size = self._resident.popitem(last=False)
             self._resident_bytes -= size
             units.mark_written(units.written_index, 0)
+        self._can_write()
+        self._settle(timestamp_ms)
+        return True
+
+    def _can_write(self) -> None:
         if self.failure is not None:
             self.failure = None
             self.log.info("consume queues can be written again")
-        self._settle(timestamp_ms)
-        return True
 
     def _keep(self, units: UnitLog) -> None:
         """Count what a queue holds in memory; the one written last is dropped last."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.interfaces import ICompactedSource, IReplicas
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 
 
 class ReplicationControl:
-    """See `IReplicationControl`; the store has the parts."""
+    """See `IReplicationControl`; the store has the parts.
 
+    :ivar next_try: what the disk refused of a cut is tried again when this fires.
+    """
+
+    _clock: IReactorTime
     _config: MessageStoreConfig
     checkpoint: StoreCheckpoint
     commit_log: CommitLog
@@ -37,6 +42,7 @@ class ReplicationControl:
     queue_table: QueueTable
     replica_log: ReplicaLog
     reput: Reput
+    next_try: Deferred[None] | None = None
 
     def max_physical_offset(self) -> int:
         """See `IReplicationControl`."""
@@ -70,7 +76,12 @@ class ReplicationControl:
 
     def truncate_log(self, offset: int) -> Deferred[None]:
         """See `IReplicationControl`."""
-        return Deferred.fromCoroutine(truncate_log(cast("MessageStore", self), offset))
+        return Deferred.fromCoroutine(truncate_log(cast("MessageStore", self), self._clock, offset))
+
+    def give_up_cut(self) -> None:
+        """The store stops: a cut that waits for the disk ends."""
+        if self.next_try is not None:
+            self.next_try.cancel()
 
     def confirm_offset(self) -> int:
         """See `IReplicationControl`."""
