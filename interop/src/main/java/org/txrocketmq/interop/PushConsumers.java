@@ -60,11 +60,11 @@ final class PushConsumers {
     }
 
     /**
-     * Start a consumer. A 5.4.0 one fails at once when the name server that it happens to ask first is down; with
-     * {@code start_tries} it is made anew, as its user would do.
+     * Start a consumer. A 5.4.0 one fails at once when the name server that it happens to ask first is down, or a loaded machine
+     * takes long to connect; it is made anew then ({@code start_tries} in all), as its user would do.
      */
     private Object start(Args args) throws Exception {
-        for (int left = args.integer("start_tries", 1) - 1; ; left--) {
+        for (int left = args.integer("start_tries", 3) - 1; ; left--) {
             try {
                 startOnce(args);
                 return null;
