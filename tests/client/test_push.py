@@ -333,6 +333,9 @@ class TestFailures:
         world.consumer(diary, client={"decode_decompress_body": reads == "plain"})
         world.until(lambda: len(diary.seen) == 2)
         first, again = diary.seen
+        # It was at the broker in between, not here alone.
+        assert first is not again
+        assert len(world.messages("%RETRY%CG")) == 1
         assert again.reconsume_times == 1
         assert (first.body == body) is (reads == "plain")
         assert again.body == first.body
