@@ -101,7 +101,9 @@ def test_the_cluster_withstands_a_master_and_ends_in_order(
         conf = terminal.directory / "cluster" / f"{name}.conf"
         assert load_settings(Role.BROKER, config_file=str(conf)).unknown == {}
 
-    send, tail, again = [line for line in lines_of(PAGE) if line.startswith(".venv/bin/txrocketmq")]
+    send, tail, again, news = [
+        line for line in lines_of(PAGE) if line.startswith(".venv/bin/txrocketmq")
+    ]
     assert tail == again
     where = terminal.run(send)
     assert where.startswith("SEND_OK topic=Greetings")
@@ -128,6 +130,9 @@ def test_the_cluster_withstands_a_master_and_ends_in_order(
     shown = terminal.run(again)
     assert "hello, cluster" in shown, "what the dead master took is read from its slave"
     assert f"{group}/" in shown
+    where = terminal.run(news)
+    assert where.startswith("SEND_OK topic=News")
+    assert group not in where, "a new topic is made at the other master"
 
     cluster.process.send_signal(signal.SIGINT)
     cluster.wait_for("all have ended")
