@@ -184,3 +184,17 @@ def test_two_meanings_are_told_apart() -> None:
     with pytest.raises(click.UsageError, match="together"):
         operation_of(BY_NAME["brokerStatus"], admin, {"broker": "b", "cluster": "c"})
     assert callable(operation_of(BY_NAME["consumerProgress"], admin, {}))
+
+
+class TestHelp:
+    def test_a_command_says_what_it_does_in_each_of_its_forms(self) -> None:
+        shown = CliRunner().invoke(main, ["admin", "consumerProgress", "-h"])
+        assert "Where a group stands, queue by queue.\n\n" in shown.output
+        assert "Or: All groups that ever ran, by their retry topics, sorted.\n" in shown.output
+
+    def test_the_list_says_what_each_command_does(self) -> None:
+        shown = CliRunner().invoke(main, ["admin", "-h"])
+        assert "topicRoute                      Where a topic is.\n" in shown.output
+        commands = shown.output.partition("Commands:\n")[2]
+        assert not [line for line in commands.splitlines() if line.endswith("  ")]
+        assert "`" not in commands

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -15,6 +16,9 @@ from twisted.internet.task import Clock, deferLater
 from txrocketmq.cli.admin_commands import COMMANDS, INTERVAL, NO_EFFECT, TRACED, Command, read_value
 from txrocketmq.cli.plain import plain
 from txrocketmq.errors import RocketMQError
+
+_FOR_CALLERS = re.compile(r" \([^()]*``[^()]*\)| Errors as [^.]*\.")
+"""What docstrings say to programmers: the official command that an operation stands for, and what it raises."""
 
 
 def arguments_of(command: Command, given: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
@@ -105,6 +109,38 @@ async def _show(found: Any) -> None:
         click.echo(json.dumps(plain(await found), indent=2, ensure_ascii=False))
 
 
+class _AdminCommand(click.Command):
+    """A command whose help is what its operations say of themselves; they are imported only when somebody wants to read it."""
+
+    def __init__(self, command: Command, **settings: Any) -> None:
+        super().__init__(command.name, **settings)
+        self._command = command
+
+    def _summaries(self) -> list[str]:
+        from txrocketmq.client.admin.admin import Admin
+        from txrocketmq.client.config import ClientConfig
+
+        admin = Admin(Clock(), ClientConfig())
+        docs = [inspect.getdoc(named_operation(path, admin)) for path in self._command.operations]
+        return [summary_of(doc or "") for doc in docs]
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """In the list of commands."""
+        self.short_help = self._summaries()[0]
+        return super().get_short_help_str(limit)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """On the command's own page."""
+        self.help = "\n\nOr: ".join(self._summaries())
+        super().format_help_text(ctx, formatter)
+
+
+def summary_of(doc: str) -> str:
+    """The first paragraph of a docstring, for who types commands: without marks, and without what is for programmers."""
+    first = " ".join(doc.split("\n\n")[0].split())
+    return _FOR_CALLERS.sub("", first).replace("`", "")
+
+
 def _click_command(command: Command) -> click.Command:
     parameters: list[click.Parameter] = [
         click.Option(
@@ -130,12 +166,7 @@ def _click_command(command: Command) -> click.Command:
     def call(namesrv: str, **given: Any) -> None:
         _run(command, namesrv, given)
 
-    return click.Command(
-        command.name,
-        params=parameters,
-        callback=call,
-        help=f"See {' and '.join(command.operations)}.",
-    )
+    return _AdminCommand(command, params=parameters, callback=call)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -380,15 +380,15 @@ class EachBroker:
         return {member.address: await operation(member.address, *words) for member in members}
 
     async def user(self, cluster: str, username: str) -> dict[str, Any]:
-        """A user."""
+        """A user as each broker of a cluster has it."""
         return await self._ask(self._admin.access.user, cluster, username)
 
     async def users(self, cluster: str, name_filter: str | None = None) -> dict[str, Any]:
-        """All users whose name holds a text."""
+        """All users of each broker of a cluster whose name holds a text."""
         return await self._ask(self._admin.access.users, cluster, name_filter)
 
     async def acl(self, cluster: str, subject: str) -> dict[str, Any]:
-        """A subject's rules."""
+        """A subject's rules as each broker of a cluster has them."""
         return await self._ask(self._admin.access.acl, cluster, subject)
 
     async def acls(
@@ -397,11 +397,11 @@ class EachBroker:
         subject_filter: str | None = None,
         resource_filter: str | None = None,
     ) -> dict[str, Any]:
-        """All rules that match."""
+        """All rules of each broker of a cluster whose subject and resource hold a text."""
         return await self._ask(self._admin.access.acls, cluster, subject_filter, resource_filter)
 
     async def cold_data_info(self, cluster: str) -> dict[str, Any]:
-        """Flow control of cold reads."""
+        """The same of each broker of a cluster."""
         return await self._ask(self._admin.brokers.cold_data_info, cluster)
 
 
