@@ -187,6 +187,38 @@ def test_broadcasting_goes_on_after_a_restart(cell: Cell, tmp_path: Path) -> Non
     assert file.parent.parent.name.endswith("@DEFAULT")
 
 
+@pytest.mark.short_columns
+def test_a_broadcasting_members_file_is_read_by_both_kinds(cell: Cell) -> None:
+    """A member of one client id, in turns official and ours, in the official place: nobody gets a message again or loses one."""
+    third = even(cell) // 3
+    folder = Path(cell.puppet.home) / ".rocketmq_offsets"
+    settings = {"message_model": "BROADCASTING", "offset_store_dir": str(folder)}
+    name = f"{cell.group}-member"
+    for turn in range(3):
+        first = turn * third
+        if turn != 1:
+            send(cell, third, first)
+            with PushConsumer(
+                cell.puppet,
+                cell.namesrv,
+                cell.group,
+                cell.topic,
+                model="BROADCASTING",
+                instance=name,
+            ) as official:
+                official.wait(third)
+                rows = official.rows()
+        else:
+            send(cell, third, first)
+            with ours(cell, settings=settings, client={"instance_name": name}) as consumer:
+                rows = consumer.wait(third)
+        all_came(cell, rows, third, first)
+        assert len(rows) == third
+        # One file for both.
+        [file] = folder.glob(f"*/{cell.group}/offsets.json")
+        assert file.parent.parent.name.endswith(f"@{name}")
+
+
 @pytest.mark.parametrize(
     "strategy",
     by_tier(["AVG"], ["AVG_BY_CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM_NEARBY"]),
