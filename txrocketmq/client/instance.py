@@ -43,10 +43,6 @@ from txrocketmq.remoting.transport import client_endpoint
 
 log = Logger()
 
-BACKOFF_MAX_S = 1.0
-"""Between two attempts to connect while somebody asks. Well within a send's time-out: who finds a broker away still gets to the next one, and brokers
-that were away for long are not left alone for as long again when they are back."""
-
 FIRST_HEARTBEAT_S = 1.0
 FIRST_PERSIST_S = 10.0
 ADDRESS_SERVER_S = 120.0
@@ -144,9 +140,7 @@ class ClientInstance(Service):
             dispatcher=Dispatcher(OPERATIONS, {"client": ClientRequests(self)}, reactor),
             listener=_Links(self),
             limits=RemotingLimits(
-                close_when_silent=True,
-                max_requests=config.client_async_semaphore_value,
-                backoff_max_s=BACKOFF_MAX_S,
+                close_when_silent=True, max_requests=config.client_async_semaphore_value
             ),
             hooks=[*_own_hooks(config), *hooks],
             endpoint=endpoint,
