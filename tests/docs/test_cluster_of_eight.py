@@ -172,7 +172,7 @@ if os.environ.get("INTEROP_TIER") == "full":
         cluster = Process(words, terminal.directory)
         try:
             cluster.wait_for(r"the cluster is up: 6 brokers")
-            send, tail, _ = [
+            send, tail, *_ = [
                 line for line in lines_of(PAGE) if line.startswith(".venv/bin/txrocketmq")
             ]
             assert terminal.run(send).startswith("SEND_OK topic=Greetings")
