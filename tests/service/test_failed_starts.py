@@ -183,7 +183,7 @@ def test_a_bad_value_in_a_file(tmp_path: Path) -> None:
         (["surplus"], "'surplus' is no option, nor the value of one"),
         (["-n", "nowhere"], "namesrvAddr=nowhere: host:port is needed"),
         (["-n", "a:1,b:2"], "namesrvAddr=a:1,b:2: host:port is needed, several with ; between"),
-        (["--set=brokerIP1=no such host"], "brokerIP1=no such host"),
+        (["--set=listenPort=0", "--set=brokerIP1=no such host"], "brokerIP1=no such host"),
     ],
 )
 def test_a_mistake_on_the_command_line(tmp_path: Path, arguments: list[str], says: str) -> None:
