@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -326,6 +327,36 @@ def test_who_is_cutting_its_log_neither_joins_nor_leads(
     group.settle(6)
     same(one, two)
     assert shown(one) == [*range(30), *range(300, 305)]
+
+
+def test_an_old_master_whose_disk_refuses_the_cut_joins_when_it_does_not(
+    group: AutoGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = group.broker(1), group.broker(2)
+    group.elect(one, two)
+    fill(one, 30)
+    group.settle()
+    group.network.listening.clear()
+    for wire in list(group.network.wires):
+        wire.cut()
+    fill(one, 9, first=100)
+    group.network.listening.update({b.address: b.ha.factory for b in (one, two)})
+
+    def fails(path: str, offset: int) -> None:
+        raise OSError(errno.EIO, "the disk is not well")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.disk, "zero_from", fails)
+        group.elect(two, one)
+        group.settle(20)
+        assert one.store.is_cutting
+        assert two.auto.members.agreed == {2}
+        fill(two, 5, first=200)
+        assert shown(two) == [*range(30), *range(200, 205)]
+    group.settle(11)
+    assert two.auto.members.agreed == {1, 2}
+    same(one, two)
+    assert shown(one) == [*range(30), *range(200, 205)]
 
 
 def test_who_has_no_term_in_common_follows_nobody(group: AutoGroup) -> None:
