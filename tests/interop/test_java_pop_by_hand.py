@@ -17,10 +17,8 @@ from interop.harness.kinds import Popped, Popping
 from interop.harness.puppet import PuppetError
 from interop.harness.waiting import wait_until
 
-COLUMNS = (
-    *("ours/5.4.0-json", "ours/5.4.0-rocketmq"),
-    *("official-5.4.0/5.4.0-json", "official-5.4.0/5.4.0-rocketmq"),
-)
+#: Official headers in binary have no room for the codes.
+COLUMNS = ("ours/5.4.0-json", "ours/5.4.0-rocketmq", "official-5.4.0/5.4.0-json")
 pytestmark = [
     pytest.mark.java,
     pytest.mark.only_columns(*COLUMNS),
