@@ -274,6 +274,45 @@ def test_transactions_with_an_outcome_are_not_asked_for(
     assert open_count(producer.broker) == 67
 
 
+@pytest.mark.parametrize("own_word", ["first", "last"])
+def test_a_word_that_is_said_twice_brings_the_message_once(
+    producer: Producer, peer: Peer, own_word: str
+) -> None:
+    """A question may overtake what a producer says by itself; and on a busy machine it may be asked again before it answers."""
+    half = producer.send()
+    rounds(producer.broker, 2, producer)
+    assert producer.listen() == [b"half", b"half"]
+    (_, once), (_, twice) = producer.asked
+    words = [(once, True), (twice, True)]
+    words.insert(0 if own_word == "first" else 2, (half, False))
+    for message, checked in words:
+        answer = producer.end(message, COMMIT, checked=checked, flag=0)
+        assert (answer.code, answer.remark) == (0, None)
+    assert bodies(peer) == [b"half"]
+    assert open_count(producer.broker) == 0
+    rounds(producer.broker, 3, producer)
+    assert producer.listen() == []
+    assert bodies(peer) == [b"half"]
+
+
+def test_a_copy_is_not_asked_for_when_the_first_one_has_its_outcome(
+    producer: Producer, peer: Peer
+) -> None:
+    half = producer.send()
+    rounds(producer.broker, 1, producer)
+    assert producer.listen() == [b"half"]
+    producer.end(half, COMMIT)
+    rounds(producer.broker, 3, producer)
+    assert producer.listen() == []
+    assert bodies(peer) == [b"half"]
+
+
+def test_two_transactions_that_look_alike_both_come(producer: Producer, peer: Peer) -> None:
+    for half in [producer.send(), producer.send()]:
+        producer.end(half, COMMIT)
+    assert bodies(peer) == [b"half", b"half"]
+
+
 def test_an_outcome_that_is_not_noted_yet_counts(producer: Producer) -> None:
     producer.broker.config.transaction_op_batch_interval = 100_000
     half = producer.send()

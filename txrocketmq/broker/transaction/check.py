@@ -286,11 +286,11 @@ class Round:
                     else first
                 },
             )
-            return self._put(again) is not None
+            return self._put_copy(message, again) is not None
         again = half_again(
             message, **{props.TRANSACTION_CHECK_TIMES: str(max(0, times_asked(message)) + 1)}
         )
-        put = self._put(again)
+        put = self._put_copy(message, again)
         if put is None:
             return False
         parts.open.checks += 1
@@ -324,7 +324,14 @@ class Round:
         done = [
             self._notes.take(offset) or outcomes.has(self._queue_id, offset) for offset in offsets
         ]
-        return any(done)
+        # What was committed by the word about another copy is as good as noted.
+        return any(done) or outcomes.is_committed(message)
+
+    def _put_copy(self, message: MessageExt, again: MessageRecord) -> PutMessageResult | None:
+        put = self._put(again)
+        if put is not None:
+            self._parts.outcomes.note_copy(message, put.queue_offset)
+        return put
 
     def _put(self, record: MessageRecord) -> PutMessageResult | None:
         """Put a record that nobody waits for; None when the store does not take it now."""

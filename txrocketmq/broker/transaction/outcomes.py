@@ -3,11 +3,18 @@
 Stands for ``TransactionalOpBatchService`` and ``deletePrepareMessage``. Outcomes are gathered and put as one record for each half queue,
 every `transactionOpBatchInterval` or when they reach `transactionOpMsgMaxSize`.
 
+A producer may be asked for a message while its own word is on its way, or twice before it answers; each question is about another copy of the half
+message. Which copies are of one message, and which messages were committed, is remembered for a while, so that they come once. An official
+broker commits as often as it is told to.
+
 Crash story: outcomes that were gathered and not put are lost, and their producers are asked again; a committed message may then come
 twice. An orderly stop puts them all.
 """
 
 from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -17,11 +24,27 @@ from txrocketmq.broker.stats import BrokerStats
 from txrocketmq.broker.transaction.records import SEPARATOR, done_record
 from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.interfaces import IMessageStore
-from txrocketmq.model.message import Host
+from txrocketmq.model.message import Host, MessageExt
+
+REMEMBERED = 10_000
+"""Copies of half messages, and committed messages, that are remembered."""
+
+
+class _Half(NamedTuple):
+    """One half message; where a log was cut, another one may get its offset."""
+
+    queue_id: int
+    queue_offset: int
+    born_timestamp: int
+    uniq_key: str | None
+
+
+def _half(message: MessageExt) -> _Half:
+    return _Half(message.queue_id, message.queue_offset, message.born_timestamp, message.uniq_key)
 
 
 class Outcomes:
-    """Half offsets that are done and not yet noted in the log."""
+    """Half offsets that are done and not yet noted in the log, and which of them are of one message."""
 
     _log = Logger()
 
@@ -43,6 +66,27 @@ class Outcomes:
         self._sizes: dict[int, int] = {}
         self._timer: IDelayedCall | None = None
         self._is_stopped = False
+        self._first: OrderedDict[_Half, _Half] = OrderedDict()
+        self._committed: OrderedDict[_Half, None] = OrderedDict()
+
+    def note_copy(self, half: MessageExt, copy_offset: int) -> None:
+        """A half message was put to its queue's end once more."""
+        itself = _half(half)
+        self._first[itself._replace(queue_offset=copy_offset)] = self._first.get(itself, itself)
+        if len(self._first) > REMEMBERED:
+            self._first.popitem(last=False)
+
+    def note_commit(self, half: MessageExt) -> None:
+        """A half message's message is stored for its consumers."""
+        itself = _half(half)
+        self._committed[self._first.get(itself, itself)] = None
+        if len(self._committed) > REMEMBERED:
+            self._committed.popitem(last=False)
+
+    def is_committed(self, half: MessageExt) -> bool:
+        """Whether that message, or another copy of it, was committed lately."""
+        itself = _half(half)
+        return self._first.get(itself, itself) in self._committed
 
     def add(self, queue_id: int, half_offset: int) -> None:
         """A half message has its outcome."""

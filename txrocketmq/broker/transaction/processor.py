@@ -94,6 +94,10 @@ class TransactionProcessor:
                 request,
             )
         place = self._check(half, request)
+        if self._outcomes.is_committed(half):
+            # Asked twice, or asked and told: one word is enough. This copy is done with, too.
+            self._outcomes.add(half.queue_id, half.queue_offset)
+            return Reply()
         if kind == TRANSACTION_COMMIT_TYPE:
             return self._commit(half, place)
         self._done(half, place[0], self._open.rolled_back)
@@ -145,6 +149,7 @@ class TransactionProcessor:
             )
             return Reply(code, remark=remark)
         self._stats.of_topic(placed.topic).count(result.wrote_bytes)
+        self._outcomes.note_commit(half)
         self._done(half, topic, self._open.committed)
         return Reply()
 
