@@ -366,3 +366,8 @@ def test_all_commands_explain_themselves() -> None:
         told = CliRunner().invoke(main, ["admin", name, "-h"])
         assert told.exit_code == 0, told.output
         assert "-n, --namesrvAddr" in told.output
+    told = CliRunner().invoke(main, ["admin", "printMsg", "-h"])
+    assert "The messages of a topic." in told.output
+    listed = CliRunner().invoke(main, ["admin", "-h"]).output
+    assert "Create a topic, or change it" in listed
+    assert "``" not in listed
