@@ -88,6 +88,11 @@ class OurConsumer:
         self._until(enough, f"got {len(self._rows)}, not {at_least} messages", patience_s)
         return self.rows()
 
+    def wait_rows(self, at_least: int) -> list[Row]:
+        """Wait until so many came, counting those that came again; all that came."""
+        self._until(lambda: len(self._rows) >= at_least, f"got less than {at_least} in all")
+        return self.rows()
+
     def wait_for(self, seqs: Collection[int]) -> list[Row]:
         """Wait until all of these came; all that came."""
         due = set(seqs)

@@ -3,6 +3,7 @@ official consumers."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from interop.harness.cell import Cell
 from interop.harness.clients import LitePull, Producer, PushConsumer, Row
 from interop.harness.columns import by_tier
 from interop.harness.own_brokers import OwnBrokers
+from interop.harness.puppet import PuppetError
 from interop.harness.waiting import wait_until
 from txrocketmq.client.consumer.allocation import AllocateByMachineRoom
 from txrocketmq.model.message import MessageQueue
@@ -338,6 +340,50 @@ def test_name_spaces_are_the_same_on_both_sides(cell: Cell) -> None:
             producer.send(cell.topic, cell.seed, cell.count - 1, first=1, size=SIZE)
             all_came(cell, consumer.wait(cell.count), cell.count)
     assert cell.admin.consume_offsets(f"{NAMESPACE}%{cell.group}")
+
+
+def committed(cell: Cell) -> int:
+    """How many messages of the cell's topic its group has committed."""
+    # Before the first commit servers say that there are no figures.
+    with suppress(PuppetError):
+        rows = cell.admin.consume_offsets(cell.group)
+        return sum(row[4] for row in rows if row[0] == cell.topic)
+    return 0
+
+
+@pytest.mark.short_columns
+def test_official_tools_see_and_steer_a_member(cell: Cell) -> None:
+    """mqadmin finds our member, has it tell of itself, try a message, and go back."""
+    count = 12
+
+    def told(*words: str) -> str:
+        done = cell.admin.command(*words)
+        assert not done["exception"], done["output"]
+        output: str = done["output"]
+        return output
+
+    send(cell, count)
+    with ours(cell) as consumer:
+        rows = consumer.wait(count)
+        all_came(cell, rows, count)
+        who = consumer.client_id
+        shown = told("consumerConnection", "-g", cell.group)
+        assert who in shown
+        assert cell.topic in shown
+        assert "PYTHON" in shown
+        shown = told("consumerStatus", "-g", cell.group, "-i", who)
+        assert "PROP_CONSUME_TYPE" in shown
+        assert cell.topic in shown
+        words = ("-i", rows[0].msg_id, "-t", cell.topic, "-g", cell.group, "-d", who)
+        assert "CR_SUCCESS" in told("queryMsgByUniqueKey", *words)
+        again = consumer.wait_rows(count + 1)
+        assert again[-1].seq == rows[0].seq
+        # A group that has not committed yet is none to the older brokers.
+        wait_until(lambda: committed(cell) == count, f"commit of {cell.group}")
+        words = ("-g", cell.group, "-t", cell.topic, "-s", str(rows[0].received_ms - 3_600_000))
+        told("resetOffsetByTime", *words)
+        again = consumer.wait_rows(2 * count + 1)
+    assert sorted(row.seq for row in again[count + 1 :]) == list(range(count))
 
 
 def test_official_tools_read_the_traces_of_its_handlers(cell: Cell) -> None:
