@@ -94,7 +94,7 @@ class TestOneAnswer:
     def test_a_consumer_gets_everything_in_small_pieces(
         self, cell: Cell, producer: Producer, how: str
     ) -> None:
-        count = min(cell.count, 2_000)
+        count = min(cell.count, 600)
         small = {
             **ON_DISK,
             "maxTransferCountOnMessageInDisk": "3",
