@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,13 +59,32 @@ def told(admin: Admin, *words: str) -> str:
     return output
 
 
-def test_queues_move_and_keep_their_numbers(pair: tuple[MixedCluster, Puppet]) -> None:
+def told_by_ours(cluster: MixedCluster, *words: str) -> str:
+    """What ``txrocketmq admin`` prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "txrocketmq", "admin", *words, "-n", cluster.namesrv],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("tool", by_tier(["mqadmin"], ["txrocketmq admin"]))
+def test_queues_move_and_keep_their_numbers(pair: tuple[MixedCluster, Puppet], tool: str) -> None:
     cluster, puppet = pair
     topic, seed = "Static", "static-seed"
     first, second = cluster.brokers
     admin = Admin(puppet, cluster.namesrv)
+
+    def operate(*words: str) -> str:
+        return told(admin, *words) if tool == "mqadmin" else told_by_ours(cluster, *words)
+
     wait_registered(cluster, puppet)
-    told(admin, "updateStaticTopic", "-t", topic, "-qn", str(QUEUES), "-b", first)
+    operate("updateStaticTopic", "-t", topic, "-qn", str(QUEUES), "-b", first)
     for server in cluster.name_servers:
         Admin(puppet, server).wait_route(topic)
     with (
@@ -69,7 +92,7 @@ def test_queues_move_and_keep_their_numbers(pair: tuple[MixedCluster, Puppet]) -
         PushConsumer(puppet, cluster.namesrv, "static-c", topic, **QUICK) as consumer,
     ):
         before = producer.send(topic, seed, COUNT, size=SIZE, insist_ms=INSIST_MS)
-        told(admin, "remappingStaticTopic", "-t", topic, "-b", second)
+        operate("remappingStaticTopic", "-t", topic, "-b", second)
         after = producer.send(topic, seed, COUNT, first=COUNT, size=SIZE, insist_ms=INSIST_MS)
         rows = consumer.wait_for_all(range(2 * COUNT))
         # A newcomer reads the old stretches through the broker that leads now.
