@@ -94,6 +94,8 @@ class Run:
         if self.mode in ("compressed", "zstd"):
             kind = "ZSTD" if self.mode == "zstd" else "ZLIB"
             settings = ProducerConfig(compress_msg_body_over_howmuch=1, compress_type=kind)
+        # All is sent at once, and machines are loaded.
+        settings.send_msg_timeout = 30_000
         settings.auto_batch = self.mode == "auto"
         client = ClientConfig(
             namesrv_addr=self.namesrv,
