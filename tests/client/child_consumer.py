@@ -66,7 +66,9 @@ class OurConsumer:
             while not wanted():
                 left = deadline - time.monotonic()
                 if left <= 0 or self._process.poll() is not None:
-                    raise AssertionError(f"our consumer {complaint}: {self.log()}")
+                    raise AssertionError(
+                        f"our consumer {complaint}; {len(self._rows)} came: {self.log()}"
+                    )
                 self._news.wait(min(left, 1.0))
 
     def log(self) -> str:
@@ -85,7 +87,7 @@ class OurConsumer:
         def enough() -> bool:
             return len({row.seq for row in self._rows}) >= at_least
 
-        self._until(enough, f"got {len(self._rows)}, not {at_least} messages", patience_s)
+        self._until(enough, f"did not get {at_least} messages", patience_s)
         return self.rows()
 
     def wait_rows(self, at_least: int) -> list[Row]:

@@ -238,7 +238,8 @@ class Run:
     async def run(self) -> None:
         """Consume until the input ends."""
         given = Input()
-        StandardIO(given)
+        # Its output would be made non-blocking, and what does not fit into the pipe at once would wait for the next line.
+        StandardIO(given, stdout=os.pipe()[1])
         readers: dict[str, Any] = {"lite": self.poll, "iterate": self.iterate, "pull": self.pull}
         if self.told["kind"] == "reply":
             group = self.told["group"] + "-replies"
