@@ -344,7 +344,7 @@ class OfficialCluster(Cluster):
             for name, content in self._files.items():
                 (Path(self._host.home) / "conf" / name).write_text(content)
             # Servers are needed until the cluster is closed.
-            self._host.in_use().__enter__()
+            self._host.keep()
         return self._host
 
     def start_name_server(self, number: int) -> None:

@@ -124,6 +124,11 @@ class Puppet:
         finally:
             self._pins -= 1
 
+    def keep(self) -> None:
+        """Keep the process until it is closed on purpose."""
+        self._slots.touch(self)
+        self._pins += 1
+
     def may_be_closed(self) -> bool:
         """Whether nobody needs it now."""
         return self._pins == 0

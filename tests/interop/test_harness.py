@@ -10,6 +10,7 @@ import pytest
 
 from interop.harness import checks, ports, results, runner
 from interop.harness.clients import Row, SendReport, Sent
+from interop.harness.cluster import make_cluster
 from interop.harness.columns import ALL_COLUMNS, by_tier, chosen_columns
 from interop.harness.jvm import JvmSlots
 
@@ -138,6 +139,12 @@ def test_the_one_unused_for_longest_makes_room() -> None:
     Holder(slots, needed=True)
     assert old.closed
     with pytest.raises(RuntimeError, match="all are needed"):
+        Holder(slots, needed=True)
+
+
+def test_the_process_of_official_servers_makes_no_room() -> None:
+    slots = JvmSlots(1)
+    with make_cluster("official-5.4.0", slots), pytest.raises(RuntimeError, match="all are needed"):
         Holder(slots, needed=True)
 
 
