@@ -71,22 +71,25 @@ class Outcomes:
 
     def note_copy(self, half: MessageExt, copy_offset: int) -> None:
         """A half message was put to its queue's end once more."""
-        itself = _half(half)
-        self._first[itself._replace(queue_offset=copy_offset)] = self._first.get(itself, itself)
+        copy = _half(half)._replace(queue_offset=copy_offset)
+        self._first[copy] = self._first_of(half)
         if len(self._first) > REMEMBERED:
             self._first.popitem(last=False)
 
     def note_commit(self, half: MessageExt) -> None:
         """A half message's message is stored for its consumers."""
-        itself = _half(half)
-        self._committed[self._first.get(itself, itself)] = None
+        self._committed[self._first_of(half)] = None
         if len(self._committed) > REMEMBERED:
             self._committed.popitem(last=False)
 
     def is_committed(self, half: MessageExt) -> bool:
         """Whether that message, or another copy of it, was committed lately."""
+        return self._first_of(half) in self._committed
+
+    def _first_of(self, half: MessageExt) -> _Half:
+        """The copy that was there first, as far as is remembered."""
         itself = _half(half)
-        return self._first.get(itself, itself) in self._committed
+        return self._first.get(itself, itself)
 
     def add(self, queue_id: int, half_offset: int) -> None:
         """A half message has its outcome."""
