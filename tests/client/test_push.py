@@ -19,6 +19,14 @@ from txrocketmq.model.message import Message, MessageExt
 from txrocketmq.testing.pools import ManualPool
 
 
+def fails_out_of_reach(messages: list[MessageExt], context: Any) -> Any:
+    """A handler that fails at the first try, of a message that its broker cannot find then."""
+    if messages[0].reconsume_times:
+        return SUCCESS
+    messages[0].physical_offset += 1
+    return LATER
+
+
 class TestConsuming:
     def test_messages_of_all_queues_are_consumed_and_committed(self) -> None:
         world = ConsumerWorld(brokers=2)
@@ -300,13 +308,7 @@ class TestFailures:
         broker = world.brokers[2]
         world.put(b"hard")
 
-        def answer(messages: list[MessageExt], context: Any) -> Any:
-            if messages[0].reconsume_times:
-                return SUCCESS
-            messages[0].physical_offset += 1  # the broker will not find it
-            return LATER
-
-        diary = Diary(answer)
+        diary = Diary(fails_out_of_reach)
         world.consumer(diary)
         world.until(lambda: len(diary.seen) == 2)
         again = diary.seen[1]
@@ -323,13 +325,7 @@ class TestFailures:
         sent = world.wait(world.producer(compress_type=kind).send(Message(TOPIC, body)))
         assert sent.queue_offset == 0
 
-        def answer(messages: list[MessageExt], context: Any) -> Any:
-            if messages[0].reconsume_times:
-                return SUCCESS
-            messages[0].physical_offset += 1  # the broker will not find it
-            return LATER
-
-        diary = Diary(answer)
+        diary = Diary(fails_out_of_reach)
         world.consumer(diary, client={"decode_decompress_body": reads == "plain"})
         world.until(lambda: len(diary.seen) == 2)
         first, again = diary.seen

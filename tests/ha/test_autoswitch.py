@@ -75,6 +75,18 @@ def recorded(kind: str, direction: str) -> list[bytes]:
     ]
 
 
+def part(group: AutoGroup) -> None:
+    """Nobody reaches anybody, until `join`."""
+    group.network.listening.clear()
+    for wire in list(group.network.wires):
+        wire.cut()
+
+
+def join(group: AutoGroup, *brokers: AutoReplica) -> None:
+    """These can be reached again."""
+    group.network.listening.update({broker.address: broker.ha.factory for broker in brokers})
+
+
 def test_recorded_frames_are_read_and_made_again() -> None:
     slave = SlaveFrames()
     shakes, reports = recorded("haauto-handshake", "c2s"), recorded("haauto-report", "c2s")
@@ -249,12 +261,10 @@ def test_an_old_master_cuts_what_the_new_one_never_had(group: AutoGroup) -> None
     group.elect(one, two, three)
     fill(one, 30)
     group.settle()
-    group.network.listening.clear()
-    for wire in list(group.network.wires):
-        wire.cut()
+    part(group)
     fill(one, 9, first=100)
     alone = one.store.max_physical_offset()
-    group.network.listening.update({b.address: b.ha.factory for b in (one, two, three)})
+    join(group, one, two, three)
     group.elect(two, three)
     fill(two, 30, first=200)
     group.settle()
@@ -302,11 +312,9 @@ def test_who_is_cutting_its_log_neither_joins_nor_leads(
     group.elect(one, two)
     fill(one, 30)
     group.settle()
-    group.network.listening.clear()
-    for wire in list(group.network.wires):
-        wire.cut()
+    part(group)
     fill(one, 9, first=100)
-    group.network.listening.update({b.address: b.ha.factory for b in (one, two)})
+    join(group, one, two)
     pool.holds = True
     group.elect(two, one)
     assert one.store.is_cutting
@@ -336,11 +344,9 @@ def test_an_old_master_whose_disk_refuses_the_cut_joins_when_it_does_not(
     group.elect(one, two)
     fill(one, 30)
     group.settle()
-    group.network.listening.clear()
-    for wire in list(group.network.wires):
-        wire.cut()
+    part(group)
     fill(one, 9, first=100)
-    group.network.listening.update({b.address: b.ha.factory for b in (one, two)})
+    join(group, one, two)
 
     def fails(path: str, offset: int) -> None:
         raise OSError(errno.EIO, "the disk is not well")

@@ -32,11 +32,10 @@ TIMEOUT_S = 120.0
 REFUSED = ["refused", int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)]
 
 
-def operate(cluster: Cluster, topic: str, group: str, phase: str) -> dict[str, Any]:
-    """What our operator tells of a phase. AssertionError with its output when it fails."""
-    words = [cluster.namesrv, CLUSTER, cluster.broker_name, topic, group, phase]
+def output_of(*words: str) -> str:
+    """What a program of ours prints. AssertionError with all that it said when it fails."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), *words],
+        [sys.executable, *words],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -44,7 +43,13 @@ def operate(cluster: Cluster, topic: str, group: str, phase: str) -> dict[str, A
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout
+
+
+def operate(cluster: Cluster, topic: str, group: str, phase: str) -> dict[str, Any]:
+    """What our operator tells of a phase. AssertionError with its output when it fails."""
+    words = [cluster.namesrv, CLUSTER, cluster.broker_name, topic, group, phase]
+    told: dict[str, Any] = json.loads(output_of(str(PROGRAM), *words).splitlines()[-1])
     return told
 
 
@@ -139,15 +144,7 @@ def typed_run(cluster: Cluster, folder: Path) -> dict[str, Any]:
     """What ``txrocketmq admin`` exports of a cluster."""
     for command in ("exportMetadata", "exportConfigs", "exportMetrics"):
         words = [command, "-n", cluster.namesrv, "-c", CLUSTER, "-f", str(folder)]
-        done = subprocess.run(
-            [sys.executable, "-m", "txrocketmq", "admin", *words],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        output_of("-m", "txrocketmq", "admin", *words)
     return {path.stem: _shape(json.loads(path.read_text())) for path in sorted(folder.iterdir())}
 
 
