@@ -6,7 +6,15 @@ import json
 from collections.abc import Callable
 
 import pytest
-from small_broker import ROOT, START_S, Peer, SmallBroker, properties, send_header
+from small_broker import (
+    ROOT,
+    START_S,
+    Peer,
+    SmallBroker,
+    assert_fired,
+    properties,
+    send_header,
+)
 from transactions import (
     COMMIT,
     GIVEN_UP,
@@ -22,6 +30,7 @@ from transactions import (
 
 from txrocketmq.codec.headers import ResumeCheckHalfMessageRequestHeader
 from txrocketmq.model.codes import RequestCode, ResponseCode
+from txrocketmq.testing.pools import ManualPool
 
 START_MS = START_S * 1000
 
@@ -293,6 +302,23 @@ def test_a_word_that_is_said_twice_brings_the_message_once(
     rounds(producer.broker, 3, producer)
     assert producer.listen() == []
     assert bodies(peer) == [b"half"]
+
+
+def test_a_word_that_is_said_twice_while_the_device_stands_still_brings_the_message_once() -> None:
+    """A commit does not wait for the device, as officially: after a crash that takes it the half message is asked for again."""
+    broker = SmallBroker()
+    producer, pool = Producer(broker), ManualPool()
+    half = producer.send()
+    broker.store_config.flush_disk_type = "SYNC_FLUSH"
+    usual, broker.store.flusher._pool = broker.store.flusher._pool, pool
+    answers = [producer.end(half, COMMIT, flag=0) for _ in range(2)]
+    assert [answer and answer.code for answer in answers] == [0, 0]
+    broker.clock.advance(0)
+    pool.run()
+    broker.store.flusher._pool = usual
+    broker.clock.advance(1)
+    assert bodies(broker.connect(41_001)) == [b"half"]
+    assert_fired(broker.core.stop())
 
 
 def test_a_copy_is_not_asked_for_when_the_first_one_has_its_outcome(
