@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from tests.store.test_recovery import assert_holds, filled, kill, put
-from txrocketmq.codec.record import encode_record
+from txrocketmq.codec.record import encode_batch, encode_record
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.model.message import MessageRecord
@@ -360,6 +360,35 @@ def test_a_batch_with_more_keys_than_may_wait_is_found_by_all_of_them(few_may_wa
     for key in keys:
         assert len(store.query_message(TOPIC, key, 64, 0, 2**62).records) >= 1, key
     assert found_by_key(store, 0) == found_by_key(store, 1) == 1
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_keys_of_a_huge_batch_are_not_made_in_one_turn_and_are_all_found(
+    monkeypatch: pytest.MonkeyPatch, few_may_wait: int, waits: bool
+) -> None:
+    monkeypatch.setattr(index, "MAX_AT_ONCE", 30)
+    disk = FullForTheIndex()
+    opened = Opened(disk)
+    store = opened.until_open()
+    disk.is_full = waits
+    put(store, 1000)
+    items = [
+        (0, b"x", format_properties({"KEYS": " ".join(f"k{number}-{key}" for key in range(10))}))
+        for number in range(20)
+    ]
+    batch = MessageRecord(topic=TOPIC, queue_id=0, body=encode_batch(items))
+    result = store.put_batch(batch)
+    assert isinstance(result, PutMessageResult)
+    assert result.is_ok
+    assert store.index.waiting < (few_may_wait + 10 if waits else 40)
+    assert store.index.waiting or not waits
+    assert len(store.query_message(TOPIC, "k19-9", 64, 0, 2**62).records) == 0
+    disk.is_full = False
+    until_whole(opened)
+    for number in range(20):
+        for key in (0, 9):
+            found = store.query_message(TOPIC, f"k{number}-{key}", 64, 0, 2**62).records
+            assert len(found) == 1, (number, key)
 
 
 def test_a_start_does_not_wait_for_an_index_that_has_no_room(few_may_wait: int) -> None:

@@ -448,6 +448,18 @@ def test_many_entries_at_once_wait_for_room_and_are_found_then() -> None:
     assert service.end_offset == 600_000
 
 
+def test_many_entries_at_once_tell_that_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "MAX_WAITING", 10)
+    service, told = new_service(MemoryDisk(), ManualPool()), list[int]()
+    service.when_full = lambda: told.append(service.waiting)
+    item = INDEX_ITEM.pack(1, 2, 1_700_000_000_000)
+    assert service.put_items(item * 7, 0, 2)
+    assert told == []
+    assert service.put_items(item * 7, 3, 3)
+    assert service.put_items(item * 7, 4, 4)
+    assert told == [14]
+
+
 def test_an_index_is_behind_while_room_is_made_for_much_that_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -28,12 +28,16 @@ from txrocketmq.interfaces import IBlockingPool, IDisk, IMapping
 from txrocketmq.store.checkpoint import StoreCheckpoint
 from txrocketmq.store.filenames import is_index_name
 from txrocketmq.store.indexfile import INDEX_ITEM, IndexFile, KeyHasher, index_file_name
+from txrocketmq.store.indexjobs import remove_all, room_in, sync_and_close
 
 AHEAD_BYTES = 1024 * 1024
 """How far ahead of the next entry blocks are allocated."""
 
 MAX_WAITING = 200_000
 """At so many entries that wait for a file or for blocks no record should come; the one in hand is taken whole."""
+
+MAX_AT_ONCE = 100_000
+"""Entries of one batch that are made within one turn; what an ordinary batch of 4 MiB has is less."""
 
 RETRY_MS = 1000
 """How long after a failure to make room the next try comes."""
@@ -220,7 +224,7 @@ class IndexService:
     def _use_now(self, file: IndexFile) -> None:
         try:
             end = file.blocks_for(file.count) + AHEAD_BYTES
-            file.attach(_room(self._disk, file.path, file.size, end, None))
+            file.attach(room_in(self._disk, file.path, file.size, end, None))
         except (OSError, StoreError) as error:
             self._note_failure(error)
         self._current = file
@@ -261,7 +265,7 @@ class IndexService:
         mappings = [file.detach() for file in self.files]
         open_mappings = [mapping for mapping in mappings if mapping is not None]
         self._current = None
-        job: Deferred[None] = self._pool.submit(_sync_and_close, open_mappings)
+        job: Deferred[None] = self._pool.submit(sync_and_close, open_mappings)
         return job.addCallbacks(lambda _: None, self._sync_failed).addCallback(
             lambda _: not (self._unsynced or self._waiting)
         )
@@ -337,15 +341,16 @@ class IndexService:
         messages: Iterable[tuple[str | None, str | None, int, int]],
         store_timestamp_ms: int,
     ) -> None:
-        """As `put_keys` for messages one behind the other: ``(unique id, keys, tag hash, physical offset)``."""
-        if self._waiting or self._blocking:
-            for uniq_key, keys, tag_hash, offset in messages:
-                self.put_keys(topic, uniq_key, keys, tag_hash, offset, store_timestamp_ms)
-            return
+        """As `put_keys` for messages one behind the other: ``(unique id, keys, tag hash, physical offset)``. Those for which this
+        would take too long are left out; `when_full` is told, and `end_offset` says which."""
+        one_by_one = self._waiting or self._blocking
         hash_of = self._hasher.hash
         entries: list[tuple[int, int]] = []
         for uniq_key, keys, tag_hash, offset in messages:
-            if offset <= self.end_offset:
+            if len(entries) > MAX_AT_ONCE or len(self._waiting) >= MAX_WAITING:
+                self.when_full()
+                break
+            if one_by_one or offset <= self.end_offset:
                 # Perhaps what a start found of it in the index is not all.
                 self.put_keys(topic, uniq_key, keys, tag_hash, offset, store_timestamp_ms)
                 continue
@@ -383,8 +388,11 @@ class IndexService:
             taken = 0
             if current is not None and not self._waiting:
                 taken = current.put_items(items, done)
+            if not taken and not self._blocking:
+                self._wait(INDEX_ITEM.iter_unpack(items[done * INDEX_ITEM.size :]))
+                break
             if not taken:
-                # This one sees to room; while there is none, all wait.
+                # This one sees to room.
                 self._put(*INDEX_ITEM.unpack_from(items, done * INDEX_ITEM.size))
                 taken = 1
             done += taken
@@ -414,12 +422,13 @@ class IndexService:
             or self._waiting
             or not current.put(key_hash, physical_offset, store_timestamp_ms)
         ):
-            self._wait(key_hash, physical_offset, store_timestamp_ms)
+            self._wait(((key_hash, physical_offset, store_timestamp_ms),))
 
-    def _wait(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
-        self._waiting.append((key_hash, physical_offset, store_timestamp_ms))
+    def _wait(self, entries: Iterable[tuple[int, int, int]]) -> None:
+        before = len(self._waiting)
+        self._waiting.extend(entries)
         self._make_room()
-        if len(self._waiting) == MAX_WAITING:
+        if before < MAX_WAITING <= len(self._waiting):
             self.when_full()
 
     def _make_room(self) -> None:
@@ -437,13 +446,13 @@ class IndexService:
             end = file.blocks_for(file.count) + AHEAD_BYTES
         if self._blocking:
             try:
-                self._room_made(_room(self._disk, file.path, file.size, end, mapping), file)
+                self._room_made(room_in(self._disk, file.path, file.size, end, mapping), file)
             except (OSError, StoreError) as error:
                 self._note_failure(error)
             return
         self._working = True
         job: Deferred[IMapping] = self._pool.submit(
-            _room, self._disk, file.path, file.size, end, mapping
+            room_in, self._disk, file.path, file.size, end, mapping
         )
         job.addCallback(self._room_made, file).addErrback(self._room_failed)
         job.addBoth(self._room_over)
@@ -487,10 +496,10 @@ class IndexService:
         assert mapping is not None
         timestamp_ms = file.end_timestamp_ms
         if self._blocking:
-            _sync_and_close([mapping])
+            sync_and_close([mapping])
             self._finished(None, timestamp_ms)
             return
-        job: Deferred[None] = self._pool.submit(_sync_and_close, [mapping])
+        job: Deferred[None] = self._pool.submit(sync_and_close, [mapping])
         job.addCallbacks(self._finished, self._sync_failed, (timestamp_ms,))
 
     def _finished(self, _: None, timestamp_ms: int) -> None:
@@ -565,35 +574,8 @@ class IndexService:
             doomed.append(file.path)
         if not doomed:
             return succeed(None)
-        job: Deferred[None] = self._pool.submit(_remove_all, self._disk, doomed)
+        job: Deferred[None] = self._pool.submit(remove_all, self._disk, doomed)
         return job.addErrback(self._deletion_failed)
 
     def _deletion_failed(self, failure: Failure) -> None:
         self.log.error("old index files were not deleted: {error}", error=failure.value)
-
-
-def _room(disk: IDisk, path: str, size: int, end: int, mapping: IMapping | None) -> IMapping:
-    """Pool: allocate a file's blocks up to ``end``; map it first, and make it, where that was not done."""
-    if mapping is not None:
-        mapping.allocate(end)
-        return mapping
-    mapping = disk.map(path, size, True)
-    try:
-        mapping.allocate(end)
-    except OSError:
-        mapping.close()
-        raise
-    return mapping
-
-
-def _sync_and_close(mappings: list[IMapping]) -> None:
-    for mapping in mappings:
-        try:
-            mapping.sync(0, mapping.size)
-        finally:
-            mapping.close()
-
-
-def _remove_all(disk: IDisk, paths: list[str]) -> None:
-    for path in paths:
-        disk.remove(path)
