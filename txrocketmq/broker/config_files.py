@@ -192,3 +192,24 @@ class PersistedTable:
         self._log.error(
             "{name} could not be saved: {reason}", name=self._name, reason=failure.value
         )
+
+
+class SavedInTurns:
+    """A table that many small changes move: its file follows when it is time, not with each of them.
+
+    :ivar file: what it is saved to.
+    """
+
+    file: PersistedTable
+    _is_changed = False
+
+    def save_if_changed(self) -> None:
+        """It is time: save when something changed since the last save."""
+        if self._is_changed:
+            self._is_changed = False
+            self.file.changed()
+
+    def save(self) -> Deferred[None]:
+        """Save now; see `PersistedTable.save`."""
+        self._is_changed = False
+        return self.file.save()

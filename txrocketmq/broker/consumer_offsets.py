@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from txrocketmq.broker.config_files import PersistedTable
+from txrocketmq.broker.config_files import PersistedTable, SavedInTurns
 from txrocketmq.codec.bodies import ConsumerOffsetSerializeWrapper, decode_body, encode_body
 from txrocketmq.codec.bodies.offsets import LmqConsumerOffsetSerializeWrapper
 from txrocketmq.config.schema import BrokerConfig
@@ -30,7 +29,7 @@ SEPARATOR = "@"
 _ONLY_FORWARD = (CID_SYS_RMQ_TRANS, REVIVE_GROUP)
 
 
-class ConsumerOffsets:
+class ConsumerOffsets(SavedInTurns):
     """Committed offsets by ``topic@group`` and queue id.
 
     :param light: groups may be those of light queues (``enableLmq``).
@@ -58,7 +57,6 @@ class ConsumerOffsets:
         self._topics_of: dict[str, dict[str, None]] = {}
         self._groups_of: dict[str, dict[str, None]] = {}
         self._commits = 0
-        self._is_changed = False
         self.data_version = DataVersion(timestamp=now_ms())
         self.file = PersistedTable(files, LIGHT_FILE_NAME if light else FILE_NAME, self._encode)
 
@@ -280,17 +278,6 @@ class ConsumerOffsets:
                 self._is_changed = True
         if version is not None and not is_older:
             self.data_version.assign(version)
-
-    def save_if_changed(self) -> None:
-        """Save when something was committed since the last time."""
-        if self._is_changed:
-            self._is_changed = False
-            self.file.changed()
-
-    def save(self) -> Deferred[None]:
-        """Save now; fires when it is on disk."""
-        self._is_changed = False
-        return self.file.save()
 
     def to_wrapper(self) -> ConsumerOffsetSerializeWrapper:
         """The table with its version, as it is copied and kept."""

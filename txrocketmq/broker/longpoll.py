@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from txrocketmq.broker.deadlines import Deadlines
 from txrocketmq.codec.headers import PullMessageRequestHeader
 from txrocketmq.interfaces import IConnection, IMessageFilter, IMessageStore
 from txrocketmq.remoting.dispatch import Request
@@ -105,11 +105,8 @@ class HeldPulls:
         self._by_queue: dict[QueueKey, dict[HeldPull, None]] = {}
         self._by_connection: dict[IConnection, dict[HeldPull, None]] = {}
         self._stalled: dict[IConnection, deque[HeldPull]] = {}
-        self._deadlines: list[tuple[int, int, HeldPull]] = []
-        self._sequence = 0
+        self._deadlines: Deadlines[HeldPull] = Deadlines(clock, self._time_over)
         self._ready: deque[HeldPull] = deque()
-        self._timer: IDelayedCall | None = None
-        self._timer_at_ms = 0
         self._wake_call: IDelayedCall | None = None
         self.count = 0
         self.size_bytes = 0
@@ -123,14 +120,7 @@ class HeldPulls:
         self.size_bytes += pull.size_bytes
         self._by_queue.setdefault(pull.queue, {})[pull] = None
         self._by_connection.setdefault(pull.connection, {})[pull] = None
-        self._sequence += 1
-        if len(self._deadlines) > 2 * self.count + 1024:
-            # Woken pulls stay behind in the heap; a busy broker would pile them up.
-            self._deadlines = [entry for entry in self._deadlines if entry[2].is_held]
-            heapify(self._deadlines)
-        heappush(self._deadlines, (pull.deadline_ms, self._sequence, pull))
-        if self._timer is None or pull.deadline_ms < self._timer_at_ms:
-            self._arm(pull.deadline_ms)
+        self._deadlines.add(pull, self.count)
         # A cold read takes several turns; what arrived meanwhile must not be slept through.
         if self._is_readable(*pull.queue, pull.offset):
             self._make_ready(pull)
@@ -200,10 +190,9 @@ class HeldPulls:
         """Answer every held pull and hold no timer any more; peers that do not read get nothing."""
         self.wake_all()
         self._stalled.clear()
-        for call in (self._timer, self._wake_call):
-            if call is not None and call.active():
-                call.cancel()
-        self._timer = self._wake_call = None
+        if self._wake_call is not None and self._wake_call.active():
+            self._wake_call.cancel()
+        self._wake_call = None
         self._deadlines.clear()
 
     def _release(self, pull: HeldPull) -> None:
@@ -264,22 +253,7 @@ class HeldPulls:
             self._ready.extend(stalled)
             self._run_soon()
 
-    def _arm(self, deadline_ms: int) -> None:
-        delay_s = max(0.0, deadline_ms / 1000 - self._clock.seconds())
-        self._timer_at_ms = deadline_ms
-        if self._timer is not None and self._timer.active():
-            self._timer.reset(delay_s)
-        else:
-            self._timer = self._clock.callLater(delay_s, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        now_ms = int(self._clock.seconds() * 1000)
-        deadlines = self._deadlines
-        while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].is_held):
-            pull = heappop(deadlines)[2]
-            if pull.is_held:
-                self._make_ready(pull)
-        if deadlines:
-            self._arm(deadlines[0][0])
+    def _time_over(self, pulls: list[HeldPull]) -> None:
+        for pull in pulls:
+            self._make_ready(pull)
         self._run_ready()

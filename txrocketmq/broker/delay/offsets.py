@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from twisted.internet.defer import Deferred
-
-from txrocketmq.broker.config_files import PersistedTable
+from txrocketmq.broker.config_files import PersistedTable, SavedInTurns
 from txrocketmq.codec.bodies import DelayOffsetSerializeWrapper, decode_body, encode_body
 from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.interfaces import IConfigFiles
@@ -20,7 +18,7 @@ from txrocketmq.model.topic import DataVersion
 FILE_NAME = "delayOffset.json"
 
 
-class DelayOffsets:
+class DelayOffsets(SavedInTurns):
     """The next logical offset to deliver, by level.
 
     :ivar data_version: the table's version; goes up every so many deliveries (`delayOffsetUpdateVersionStep`), and with the first one
@@ -34,7 +32,6 @@ class DelayOffsets:
         self._config = config
         self._now_ms = now_ms
         self._table: dict[int, int] = {}
-        self._is_changed = False
         self._changes = 0
         self._has_moved_on = False
         self.data_version = DataVersion(timestamp=now_ms())
@@ -96,17 +93,6 @@ class DelayOffsets:
     def items(self) -> list[tuple[int, int]]:
         """Levels with their offsets."""
         return sorted(self._table.items())
-
-    def save_if_changed(self) -> None:
-        """Save when something was delivered since the last time."""
-        if self._is_changed:
-            self._is_changed = False
-            self.file.changed()
-
-    def save(self) -> Deferred[None]:
-        """Save now; fires when it is on disk."""
-        self._is_changed = False
-        return self.file.save()
 
     def encode(self) -> bytes:
         """The table with its version, as it is kept and copied by slaves."""

@@ -12,7 +12,7 @@ from functools import partial
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from txrocketmq.broker.config_files import PersistedTable
+from txrocketmq.broker.config_files import PersistedTable, SavedInTurns
 from txrocketmq.broker.filter.bloom import BloomFilter, set_bits
 from txrocketmq.broker.filter.property_filter import PropertyFilter
 from txrocketmq.broker.filter.sql92 import compile_filter
@@ -61,7 +61,7 @@ class KeptFilter:
         return self.data.client_version
 
 
-class ConsumerFilters:
+class ConsumerFilters(SavedInTurns):
     """The SQL92 filters of all groups.
 
     :ivar bloom: gives each its bits in the bit maps of messages.
@@ -81,7 +81,6 @@ class ConsumerFilters:
             config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
         )
         self._count = 0
-        self._is_changed = False
         self.file = PersistedTable(files, FILE_NAME, self._encode)
 
     def load(self) -> None:
@@ -268,15 +267,12 @@ class ConsumerFilters:
     def save_if_changed(self) -> None:
         """Forget those that are dead for too long, and see that the file follows."""
         self._clean()
-        if self._is_changed:
-            self._is_changed = False
-            self.file.changed()
+        super().save_if_changed()
 
     def save(self) -> Deferred[None]:
         """Save as things are now; see `PersistedTable.save`."""
         self._clean()
-        self._is_changed = False
-        return self.file.save()
+        return super().save()
 
     def _encode(self) -> bytes:
         topics: dict[str, TopicFilters] = {}

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from twisted.internet.defer import Deferred
-
-from txrocketmq.broker.config_files import PersistedTable
+from txrocketmq.broker.config_files import PersistedTable, SavedInTurns
 from txrocketmq.broker.consumer_offsets import SEPARATOR
 from txrocketmq.codec.bodies import ConsumerOrderInfoTable, OrderInfo, decode_body, encode_body
 from txrocketmq.interfaces import IConfigFiles
@@ -26,13 +24,12 @@ NOTHING_TO_COMMIT = -2
 _BITS = (1 << 64) - 1
 
 
-class OrderedPops:
+class OrderedPops(SavedInTurns):
     """What is held of each queue, by ``topic@group`` and queue id."""
 
     def __init__(self, files: IConfigFiles, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._table: dict[str, dict[int, OrderInfo]] = {}
-        self._is_changed = False
         self.file = PersistedTable(files, FILE_NAME, self._encode)
 
     def load(self) -> None:
@@ -177,14 +174,7 @@ class OrderedPops:
                     self._is_changed = True
             if not queues:
                 del self._table[key]
-        if self._is_changed:
-            self._is_changed = False
-            self.file.changed()
-
-    def save(self) -> Deferred[None]:
-        """Save now; fires when it is on disk."""
-        self._is_changed = False
-        return self.file.save()
+        super().save_if_changed()
 
     def _encode(self) -> bytes:
         return encode_body(ConsumerOrderInfoTable(table=self._table))

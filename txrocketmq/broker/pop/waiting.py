@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from txrocketmq.broker.deadlines import Deadlines
 from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.interfaces import IConnection, IMessageFilter
 from txrocketmq.model.names import pop_retry_topics
@@ -102,11 +102,8 @@ class Waiting:
         self._groups: dict[str, dict[str, dict[int, None]]] = {}
         self._of_retry: dict[str, dict[tuple[str, str], None]] = {}
         self._by_connection: dict[IConnection, dict[Waiter, None]] = {}
-        self._deadlines: list[tuple[int, int, Waiter]] = []
-        self._sequence = 0
+        self._deadlines: Deadlines[Waiter] = Deadlines(clock, self._time_over)
         self._ready: deque[Waiter] = deque()
-        self._timer: IDelayedCall | None = None
-        self._timer_at_ms = 0
         self._run_call: IDelayedCall | None = None
         self._is_stopped = False
         self.count = 0
@@ -145,14 +142,7 @@ class Waiting:
         self._by_connection.setdefault(waiter.connection, {})[waiter] = None
         self.count += 1
         self.size_bytes += size_bytes
-        self._sequence += 1
-        if len(self._deadlines) > 2 * self.count + 1024:
-            # Those that were woken stay behind in the heap.
-            self._deadlines = [entry for entry in self._deadlines if entry[2].is_held]
-            heapify(self._deadlines)
-        heappush(self._deadlines, (deadline_ms, self._sequence, waiter))
-        if self._timer is None or deadline_ms < self._timer_at_ms:
-            self._arm(deadline_ms)
+        self._deadlines.add(waiter, self.count)
         return Held.HELD
 
     def count_of(self, key: Key) -> int:
@@ -241,10 +231,9 @@ class Waiting:
         self.drop(lambda key: True)
         while self._ready:
             self._run_ready()
-        for call in (self._timer, self._run_call):
-            if call is not None and call.active():
-                call.cancel()
-        self._timer = self._run_call = None
+        if self._run_call is not None and self._run_call.active():
+            self._run_call.cancel()
+        self._run_call = None
         self._deadlines.clear()
 
     def _first(self, key: Key) -> Waiter | None:
@@ -315,22 +304,7 @@ class Waiting:
         except Exception:
             self._log.failure("a request that waited could not be served")
 
-    def _arm(self, deadline_ms: int) -> None:
-        delay_s = max(0.0, deadline_ms / 1000 - self._clock.seconds())
-        self._timer_at_ms = deadline_ms
-        if self._timer is not None and self._timer.active():
-            self._timer.reset(delay_s)
-        else:
-            self._timer = self._clock.callLater(delay_s, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        now_ms = int(self._clock.seconds() * 1000)
-        deadlines = self._deadlines
-        while deadlines and (deadlines[0][0] <= now_ms or not deadlines[0][2].is_held):
-            waiter = heappop(deadlines)[2]
-            if waiter.is_held:
-                self._make_ready(waiter)
-        if deadlines:
-            self._arm(deadlines[0][0])
+    def _time_over(self, waiters: list[Waiter]) -> None:
+        for waiter in waiters:
+            self._make_ready(waiter)
         self._run_ready()
