@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -92,6 +93,26 @@ def test_refused_expressions(expression: str, words: str) -> None:
     for _ in range(2):
         with pytest.raises(FilterError, match=words):
             compile_filter(expression)
+
+
+AT_MOST_S = 0.5
+"""What the slowest of these takes on a busy machine is a tenth of it; before, seconds."""
+
+
+@pytest.mark.parametrize("end", ["x", "1x", "..", "e", "1e+"])
+def test_a_long_number_that_is_none_is_seen_at_once(end: str) -> None:
+    compiled = compile_filter("a > b")
+    began_s = process_time()
+    assert not compiled.matches({"a": "1" * 30_000 + end, "b": "1"})
+    assert process_time() - began_s < AT_MOST_S
+
+
+@pytest.mark.parametrize("before", ["a = ", "a = \n"])
+def test_many_minus_signs_are_no_search_for_the_end_of_a_comment(before: str) -> None:
+    began_s = process_time()
+    with pytest.raises(FilterError, match="more than 100 levels"):
+        compile_filter(before + "-" * 16_000 + "1")
+    assert process_time() - began_s < AT_MOST_S
 
 
 def test_few_expressions_are_remembered() -> None:

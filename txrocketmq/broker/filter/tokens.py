@@ -33,7 +33,9 @@ FLOAT = "<FLOATING_POINT_LITERAL>"
 STRING = "<STRING_LITERAL>"
 
 _BETWEEN = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*(?:\r\n|\n|\r)|/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/)*")
-# A line comment without an end of line is none: it reads as a minus sign, as officially.
+# A line comment without an end of line is none: it reads as a minus sign, as officially. On the last line none is looked for: of sixteen
+# thousand minus signs each would look for the end of a line.
+_BETWEEN_ON_LAST_LINE = re.compile(r"(?:[ \t\f]|/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/)*")
 _TOKEN = re.compile(
     r"(?P<ID>[A-Za-z_$][A-Za-z0-9_$]*)"
     r"|(?P<FLOAT>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
@@ -65,6 +67,7 @@ class Tokens:
     def __init__(self, text: str) -> None:
         self._text = text
         self._end = 0
+        self._last_line = 1 + max(text.rfind("\n"), text.rfind("\r"))
         self._ahead: list[Token] = []
 
     def peek(self, distance: int = 0) -> Token:
@@ -98,7 +101,8 @@ class Tokens:
 
     def _read(self) -> Token:
         text = self._text
-        between = _BETWEEN.match(text, self._end)
+        skipped = _BETWEEN if self._end < self._last_line else _BETWEEN_ON_LAST_LINE
+        between = skipped.match(text, self._end)
         start = between.end() if between is not None else self._end
         if start >= len(text):
             return Token(END, "", start)
