@@ -264,9 +264,9 @@ class TestTransactions:
     def test_each_ends_as_its_producer_says(self, cell: Cell, how: str) -> None:
         kinds = len(self.OUTCOMES)
         few = 6 * kinds
-        # Given up after three questions.
-        cell.cluster.change_settings({"transactionCheckMax": "3"})
-        cell.configure(transactionCheckMax="3")
+        # An official broker counts questions that no producer was there to hear: while it stops and starts it may count several.
+        cell.cluster.change_settings({"transactionCheckMax": "8"})
+        cell.configure(transactionCheckMax="8")
         try:
             with (
                 Producer(cell.puppet, cell.namesrv, cell.group + "-p", **QUICK) as producer,
