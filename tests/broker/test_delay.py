@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from txrocketmq.codec.record import encode_batch
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.message import MessageRecord
-from txrocketmq.model.names import SCHEDULE_TOPIC
+from txrocketmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from txrocketmq.testing.pools import ManualPool
 
 START_MS = START_S * 1000
@@ -339,14 +339,16 @@ def test_messages_that_cannot_be_delivered_hold_up_nobody(broker: SmallBroker, p
         broker.store.put_message(
             MessageRecord(topic=SCHEDULE_TOPIC, queue_id=0, body=b"lost", properties=text)
         )
-    nameless = properties(DELAY="1", REAL_TOPIC="T" * 200, REAL_QID="0").encode()
-    broker.store.put_message(
-        MessageRecord(topic=SCHEDULE_TOPIC, queue_id=0, body=b"x", properties=nameless)
-    )
+    for topic in ("T" * 200, SCHEDULE_TOPIC, TIMER_TOPIC):
+        text = properties(DELAY="1", REAL_TOPIC=topic, REAL_QID="0").encode()
+        broker.store.put_message(
+            MessageRecord(topic=SCHEDULE_TOPIC, queue_id=0, body=b"x", properties=text)
+        )
     send_delayed(peer, 1)
-    ticks(broker, 1.5, 0.1)
+    ticks(broker, 3.5, 0.1)
     assert bodies(peer) == [b"later"]
-    assert broker.core.delays.offsets.get(1) == 5
+    assert broker.core.delays.offsets.get(1) == 7
+    assert broker.store.max_offset(TIMER_TOPIC, 0) == 0
 
 
 def test_a_clock_that_was_set_back_delays_nothing_longer_than_its_level() -> None:

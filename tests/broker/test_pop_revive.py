@@ -476,6 +476,42 @@ def test_revival_passes_over_what_is_no_record(broker: SmallBroker, consumer: Po
     assert consumer.pop().bodies == [b"0"]
 
 
+@pytest.mark.parametrize("count", [-1, 128, 2**31 - 1, 2**62])
+def test_a_check_point_of_more_messages_than_any_pop_has_is_passed_over(
+    broker: SmallBroker, consumer: PopConsumer, count: int
+) -> None:
+    send(consumer, 1)
+    claimed = {"t": "TopicA", "c": "G", "bn": "broker-a", "pt": broker.now_ms(), "n": count}
+    consumer.peer.send(REVIVE, json.dumps(claimed).encode(), properties="TAGS\x01ck\x02")
+    pass_time(broker, 5)
+    assert service(broker).queues[0].waiting_count == 0
+    assert consumer.pop().bodies == [b"0"]
+    pass_time(broker, COMES_AGAIN_S)
+    assert consumer.pop().bodies == [b"0"]
+
+
+def test_a_message_whose_properties_are_full_comes_again(
+    broker: SmallBroker, consumer: PopConsumer
+) -> None:
+    full = 32_767 - len(
+        "MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01ClusterA\x02"
+    )
+    text = "UNIQ_KEY\x01A\x02"
+    consumer.peer.send(body=b"full", properties=f"{text}X\x01{'x' * (full - len(text) - 3)}\x02")
+    popped = consumer.pop()
+    assert len(popped.messages[0].properties_text) == 32_767
+    pass_time(broker, COMES_AGAIN_S)
+    again = consumer.pop()
+    assert again.bodies == [b"full"]
+    assert (again.messages[0].properties["UNIQ_KEY"], len(again.messages[0].properties["X"])) == (
+        "A",
+        full - len(text) - 3,
+    )
+    assert consumer.ack(again, again.messages[0]).code == 0
+    pass_time(broker, COMES_AGAIN_S)
+    assert consumer.pop().bodies == []
+
+
 def test_nothing_comes_again_to_a_group_or_topic_that_is_gone(
     broker: SmallBroker, consumer: PopConsumer
 ) -> None:

@@ -6,13 +6,13 @@ import json
 
 import pytest
 from small_broker import START_S, SmallBroker, properties, send_header
-from timers import bodies, delivered, recall, refused, run, send_timed
+from timers import ask, bodies, delivered, recall, refused, run, send_timed, timed_header
 
 from txrocketmq.codec.headers import DeleteTopicRequestHeader
 from txrocketmq.codec.recall import RecallHandle
 from txrocketmq.codec.storefiles import TIMER_CHECKPOINT
 from txrocketmq.model.codes import RequestCode
-from txrocketmq.model.names import TIMER_TOPIC
+from txrocketmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from txrocketmq.model.topic import TopicConfig
 
 START_MS = START_S * 1000
@@ -87,6 +87,35 @@ def test_many_of_one_slot_come_in_the_order_in_which_they_were_sent() -> None:
         send_timed(peer, body, UNIQ_KEY=f"{number:04X}", TIMER_DELAY_SEC="2")
     run(broker.clock, 3)
     assert bodies(broker) == sent
+
+
+@pytest.mark.parametrize("delay", ["1500", "200000"])
+def test_a_message_whose_properties_are_full_is_delivered(delay: str) -> None:
+    broker = SmallBroker(timer_roll_window_slot=60)
+    peer = broker.connect()
+    sent = 0
+    for length in range(32_400, 32_767):
+        header = timed_header(TIMER_DELAY_MS=delay, X="x" * length)
+        answer = ask(peer, RequestCode.SEND_MESSAGE_V2, header, b"%d" % length)
+        sent += answer.code == 0
+    assert 0 < sent < 367
+    run(broker.clock, int(delay) / 1000 + 2)
+    assert len(bodies(broker)) == sent
+
+
+@pytest.mark.parametrize("topic", [TIMER_TOPIC, SCHEDULE_TOPIC])
+def test_a_message_that_would_wait_for_ever_is_left_in_the_timer_topic(topic: str) -> None:
+    """Whoever sends to the timer topic may name any topic: one that comes back there is put into the log without end."""
+    broker = SmallBroker()
+    peer = broker.connect()
+    circle = {"TIMER_OUT_MS": "1", "REAL_TOPIC": topic, "REAL_QID": "0"}
+    for out_ms in ("1", str(broker.now_ms() + 1000)):
+        peer.send(TIMER_TOPIC, properties=properties(**circle | {"TIMER_OUT_MS": out_ms}))
+    send_timed(peer, TIMER_DELAY_MS="2500")
+    run(broker.clock, 5)
+    assert bodies(broker) == [b"late"]
+    assert broker.store.max_offset(TIMER_TOPIC, 0) == 3
+    assert broker.store.max_offset(SCHEDULE_TOPIC, 0) == 0
 
 
 def test_a_delay_level_beats_a_delivery_time() -> None:

@@ -16,7 +16,7 @@ from txrocketmq.codec.storefiles import SIZE_FIELD
 from txrocketmq.errors import RecordError
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageExt, MessageRecord
-from txrocketmq.model.properties import format_properties
+from txrocketmq.model.properties import MAX_PROPERTIES_BYTES, format_properties
 from txrocketmq.store.results import GetMessageResult
 
 T = TypeVar("T")
@@ -74,6 +74,13 @@ def copy_of(
         keys=message.keys,
         uniq_key=message.uniq_key,
     )
+
+
+def with_notes(found: dict[str, str], notes: dict[str, str]) -> bytes:
+    """The property text of a message that is put again, with what the broker notes beside its own properties; without that where there is no
+    room: the message is acknowledged, and would never be taken with it."""
+    text = format_properties({**found, **notes})
+    return text if len(text) <= MAX_PROPERTIES_BYTES else format_properties(found)
 
 
 async def value_of(outcome: T | Deferred[T]) -> T:

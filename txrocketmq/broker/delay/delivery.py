@@ -31,7 +31,12 @@ from txrocketmq.broker.timer.times import TIMER_PROPERTIES
 from txrocketmq.interfaces import IMessageStore, IStoreUpkeep
 from txrocketmq.model import properties as props
 from txrocketmq.model.message import MessageExt, MessageRecord
-from txrocketmq.model.names import SCHEDULE_CONSUMER_GROUP, SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from txrocketmq.model.names import (
+    SCHEDULE_CONSUMER_GROUP,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+)
 from txrocketmq.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
 
 MESSAGES_OF_A_TURN = 32
@@ -49,6 +54,8 @@ FAILURE_S = 10.0
 NO_BYTE_LIMIT = 2**31 - 1
 
 _ASKS_FOR_DELAY = (props.DELAY_TIME_LEVEL, *TIMER_PROPERTIES)
+_NOT_FOR_MESSAGES = (TRANS_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
+"""What is put there would wait once more, or for ever."""
 _NEVER_TAKEN = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
@@ -276,7 +283,7 @@ class DelayDelivery:
         found = message.properties
         topic = found.get(props.REAL_TOPIC)
         queue_id = props.count_of(found.get(props.REAL_QUEUE_ID))
-        if not topic or queue_id is None or topic == TRANS_HALF_TOPIC:
+        if not topic or queue_id is None or topic in _NOT_FOR_MESSAGES:
             self._log.error(
                 "message {id} of delay level {number} is left there: its properties name topic {topic!r} and queue {queue_id!r}",
                 id=message.msg_id,

@@ -25,7 +25,7 @@ from txrocketmq.broker.pop.receipts import (
     receipt_text,
     start_offset_info,
 )
-from txrocketmq.broker.pop.revive_log import check_point
+from txrocketmq.broker.pop.revive_log import ORIGIN_GROUP, check_point
 from txrocketmq.broker.pop.waiting import ANY_QUEUE, Held, Waiting
 from txrocketmq.broker.pull.subscriptions import Subscriptions
 from txrocketmq.broker.stored import copy_of, stored_messages, value_of
@@ -38,6 +38,7 @@ from txrocketmq.model.attributes import MESSAGE_TYPE
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.message import MessageExt
 from txrocketmq.model.names import is_retry_topic, pop_retry_topics
+from txrocketmq.model.properties import MAX_PROPERTIES_BYTES, format_properties
 from txrocketmq.model.topic import TopicConfig
 from txrocketmq.remoting.dispatch import Reply, Request, refusal_of
 from txrocketmq.store.results import GetMessageResult, GetMessageStatus
@@ -51,6 +52,15 @@ FROM_MIN = 0
 PRIORITY = "PRIORITY"
 """The type of topics whose queues are priorities."""
 
+_LESS_THAN_A_RECEIPT = (
+    props.CLUSTER,
+    props.MSG_REGION,
+    props.TRACE_SWITCH,
+    ORIGIN_GROUP,
+    props.FIRST_POP_TIME,
+    props.TIMER_DEQUEUE_MS,
+    props.TIMER_ENQUEUE_MS,
+)
 _STORE_IS_RIGHT = (
     GetMessageStatus.OFFSET_TOO_SMALL,
     GetMessageStatus.OFFSET_OVERFLOW_BADLY,
@@ -482,8 +492,23 @@ def _as_of(message: MessageExt, topic: str, receipt: Receipt) -> bytes:
         found[props.POP_CK] = receipt_text(
             receipt, message.topic, message.queue_id, message.queue_offset
         )
-    record = copy_of(message, topic, message.queue_id, found)
+    record = copy_of(message, topic, message.queue_id, _fitting(found))
     record.prepared_transaction_offset = message.prepared_transaction_offset
     return encode_record(
         record, message.queue_offset, message.physical_offset, message.store_timestamp
     )
+
+
+def _fitting(found: dict[str, str]) -> bytes:
+    """Properties as text that a record has room for: the receipt, without which nobody can acknowledge the message, is worth more than what
+    brokers note. One such message must not make pops fail, which bring others too."""
+    text = format_properties(found)
+    for name in _LESS_THAN_A_RECEIPT:
+        if len(text) <= MAX_PROPERTIES_BYTES:
+            return text
+        found.pop(name, None)
+        text = format_properties(found)
+    if len(text) > MAX_PROPERTIES_BYTES:
+        found.pop(props.POP_CK, None)
+        text = format_properties(found)
+    return text

@@ -33,6 +33,7 @@ from txrocketmq.broker.pop.inflight import InFlight
 from txrocketmq.broker.pop.receipts import normal_topic_of, retry_topic_of
 from txrocketmq.broker.pop.revive_log import (
     ACK_INTERVAL_MS,
+    ORIGIN_GROUP,
     Entry,
     ReviveLog,
     acknowledged,
@@ -40,7 +41,7 @@ from txrocketmq.broker.pop.revive_log import (
     offsets_of,
     read_entry,
 )
-from txrocketmq.broker.stored import copy_of, stored_messages, value_of
+from txrocketmq.broker.stored import copy_of, stored_messages, value_of, with_notes
 from txrocketmq.codec.bodies import BatchAckMsg, PopCheckPoint
 from txrocketmq.errors import BodyError, ResponseError, StoreError
 from txrocketmq.interfaces import IMessageStore
@@ -69,7 +70,6 @@ RETRY_MS = 5000
 """When the store takes no message, it is asked again after so long."""
 
 RETRY_QUEUES = 1
-ORIGIN_GROUP = "ORIGIN_GROUP"
 SYSTEM = "POP revival"
 
 
@@ -428,11 +428,12 @@ class ReviveQueue:
         """Put a message to the group's retry topic; whether it is there."""
         parts = self._parts
         topic = retry_topic_of(point.topic, point.group, parts.config.enable_retry_topic_v2)
-        found = dict(message.properties)
+        found = message.properties
+        notes = {ORIGIN_GROUP: point.group}
         if message.reconsume_times == 0 or props.FIRST_POP_TIME not in found:
-            found[props.FIRST_POP_TIME] = str(point.pop_time_ms)
-        found[ORIGIN_GROUP] = point.group
-        record = copy_of(message, topic, 0, found, reconsume_times=message.reconsume_times + 1)
+            notes = {props.FIRST_POP_TIME: str(point.pop_time_ms), **notes}
+        text = with_notes(found, notes)
+        record = copy_of(message, topic, 0, text, reconsume_times=message.reconsume_times + 1)
         record = msgspec.structs.replace(record, born_host=parts.host, store_host=parts.host)
         normal = normal_topic_of(point.topic, point.group)
         put: PutMessageResult = await value_of(

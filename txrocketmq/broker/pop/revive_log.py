@@ -34,8 +34,14 @@ CHECK_POINT_TAG = "ck"
 ACK_TAG = "ack"
 BATCH_ACK_TAG = "bAck"
 
+ORIGIN_GROUP = "ORIGIN_GROUP"
+"""The property by which a message that comes again names the group for which it does."""
+
 ACK_INTERVAL_MS = 1000
 """A check point is due this long before its messages come again (official ``ackTimeInterval``)."""
+
+MAX_MESSAGES = 127
+"""Messages that a check point may name: its number of them is a Java byte."""
 
 _CODES = {tag: tags_code(tag) for tag in (CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG)}
 
@@ -114,6 +120,9 @@ def read_entry(message: MessageExt) -> Entry | None:
         or (entry.cid if isinstance(entry, PopCheckPoint) else entry.consumer_group) is None
     ):
         raise BodyError("topic and group are missing")
+    if isinstance(entry, PopCheckPoint) and not 0 <= entry.num <= MAX_MESSAGES:
+        # Whoever may send can send here, and each message is a number in memory.
+        raise BodyError(f"a check point of {entry.num} messages, at most {MAX_MESSAGES} are served")
     return entry
 
 

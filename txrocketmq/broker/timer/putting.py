@@ -13,17 +13,20 @@ from twisted.logger import Logger
 
 from txrocketmq.broker.escape.bridge import EscapeBridge
 from txrocketmq.broker.stats import BrokerStats
-from txrocketmq.broker.stored import copy_of, value_of
+from txrocketmq.broker.stored import copy_of, value_of, with_notes
 from txrocketmq.broker.timer.metrics import TimerMetrics
 from txrocketmq.broker.timer.pauses import Pauses
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model import properties as props
 from txrocketmq.model.message import MessageExt, MessageRecord
-from txrocketmq.model.names import TIMER_TOPIC
+from txrocketmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
 NEVER_TAKEN_MS = 2**63 - 1
 """The time at which a message was taken into the wheel that never was: its time had come already (official)."""
+WAITING_TOPICS = (TIMER_TOPIC, SCHEDULE_TOPIC)
+"""What waits there names its own topic as these do: it would come there again and again. Only somebody who sends to the timer topic directly
+can ask for that."""
 RETRY_SLOTS = 0.5
 """When a message is tried again that was not taken, in slots."""
 
@@ -103,7 +106,7 @@ class TimerPuts:
         found = dict(message.properties)
         topic = found.get(props.REAL_TOPIC)
         queue_id = props.count_of(found.get(props.REAL_QUEUE_ID))
-        if not topic or queue_id is None:
+        if not topic or queue_id is None or topic in WAITING_TOPICS:
             self._log.error(
                 "timed message {id} is left in the timer topic: its properties name topic {topic!r} and queue {queue_id!r}",
                 id=message.msg_id,
@@ -114,14 +117,14 @@ class TimerPuts:
         if not is_rolled and props.TIMER_DEL_UNIQKEY in found:
             # It has done its work, or came too late.
             return None
-        found[props.TIMER_ENQUEUE_MS] = str(taken_ms)
+        notes = {props.TIMER_ENQUEUE_MS: str(taken_ms)}
         if is_rolled:
             rolls = props.count_of(found.get(props.TIMER_ROLL_TIMES)) or 0
-            found[props.TIMER_ROLL_TIMES] = str(rolls + 1)
-        found[props.TIMER_DEQUEUE_MS] = str(self._now_ms())
+            notes[props.TIMER_ROLL_TIMES] = str(rolls + 1)
+        notes[props.TIMER_DEQUEUE_MS] = str(self._now_ms())
         if is_rolled:
-            return copy_of(message, TIMER_TOPIC, 0, found)
+            return copy_of(message, TIMER_TOPIC, 0, with_notes(found, notes))
         if not self._bridge.is_local:
             # Officially these go in both cases, but from the text that is stored here in none.
             del found[props.REAL_TOPIC], found[props.REAL_QUEUE_ID]
-        return copy_of(message, topic, queue_id, found)
+        return copy_of(message, topic, queue_id, with_notes(found, notes))
