@@ -19,7 +19,7 @@ from txrocketmq.broker.addresses import host_port, numeric_host
 from txrocketmq.broker.admin.connections import ConnectionAdmin
 from txrocketmq.broker.admin.groups import GroupAdmin
 from txrocketmq.broker.admin.positions import PositionAdmin
-from txrocketmq.broker.admin.settings import KeepChange, SettingsAdmin
+from txrocketmq.broker.admin.settings import SettingsAdmin
 from txrocketmq.broker.admin.stats import StatsAdmin
 from txrocketmq.broker.admin.topics import TopicAdmin
 from txrocketmq.broker.admin.upkeep import UpkeepAdmin
@@ -73,6 +73,7 @@ from txrocketmq.interfaces import (
 )
 from txrocketmq.model.message import Host
 from txrocketmq.model.names import MASTER_ID
+from txrocketmq.remoting.config_changes import KeepChange
 from txrocketmq.remoting.dispatch import Lane
 
 T = TypeVar("T")

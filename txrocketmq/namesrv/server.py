@@ -14,7 +14,7 @@ from zope.interface import implementer
 from txrocketmq.config.reload import RunTimeConfiguration
 from txrocketmq.config.schema import NamesrvConfig
 from txrocketmq.interfaces import IConfigFiles, IConnection, IConnectionListener, IRemotingClient
-from txrocketmq.namesrv.config_requests import FROZEN, ConfigRequests, Keep
+from txrocketmq.namesrv.config_requests import FROZEN, ConfigRequests
 from txrocketmq.namesrv.first_members import FirstMemberNotices
 from txrocketmq.namesrv.kv_config import KVConfig
 from txrocketmq.namesrv.operations import OPERATIONS
@@ -25,6 +25,7 @@ from txrocketmq.namesrv.processor import (
     RouteRequests,
 )
 from txrocketmq.namesrv.route_table import RouteTable
+from txrocketmq.remoting.config_changes import KeepChange
 from txrocketmq.remoting.dispatch import Dispatcher
 
 #: Seconds from the start to the first look for silent brokers.
@@ -86,7 +87,7 @@ class NameServer:
         client: IRemotingClient | None = None,
         sections: Sequence[object] = (),
         unknown: Mapping[str, str] | None = None,
-        keep: Keep | None = None,
+        keep: KeepChange | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
