@@ -21,6 +21,7 @@ from txrocketmq.client.consumer.config import (
     check_group,
     subscription_of,
 )
+from txrocketmq.client.consumer.dividing import Division, divide
 from txrocketmq.client.consumer.group_brokers import GroupBrokers
 from txrocketmq.client.consumer.offsets import LocalOffsetStore, RemoteOffsetStore
 from txrocketmq.client.consumer.parts import Calm, OffsetStore
@@ -31,7 +32,7 @@ from txrocketmq.client.producer.producer import CONSUME, Tracing, begin_tracing
 from txrocketmq.client.trace import ConsumeTraceHook
 from txrocketmq.codec.bodies.admin import ConsumeMessageDirectlyResult
 from txrocketmq.codec.bodies.clients import ConsumerRunningInfo
-from txrocketmq.errors import ResponseError
+from txrocketmq.errors import ResponseError, RocketMQError
 from txrocketmq.interfaces import IBlockingPool, IDisk
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.heartbeat import (
@@ -375,6 +376,27 @@ class ActiveConsumer(ConsumerService):
 
     def _prepare(self) -> None:
         """Make what the role keeps for itself."""
+
+    async def _divide(self, topic: str) -> Division | None:
+        """See `divide`."""
+        settings = self.settings
+        return await divide(
+            self.instance, self.group, topic, settings.message_model, settings.allocate_strategy
+        )
+
+    async def _divide_if_possible(self, topic: str) -> Division | None:
+        """See `divide`; None, too, where routes or members cannot be known now."""
+        try:
+            return await self._divide(topic)
+        except RocketMQError as error:
+            if self.calm.may_tell(f"rebalance {topic}"):
+                log.warn(
+                    "group {group}: the queues of {topic} cannot be divided now: {error}",
+                    group=self.group,
+                    topic=topic,
+                    error=error,
+                )
+            return None
 
     def _wire(self, queue: MessageQueue) -> MessageQueue:
         return MessageQueue(

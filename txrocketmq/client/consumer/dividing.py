@@ -8,6 +8,9 @@ from txrocketmq.client.interfaces import IAllocateStrategy
 from txrocketmq.model.heartbeat import MessageModel
 from txrocketmq.model.message import MessageQueue
 
+Division = tuple[list[MessageQueue], list[MessageQueue]]
+"""All queues of a topic, and those of this member."""
+
 
 async def divide(
     instance: ClientInstance,
@@ -15,7 +18,7 @@ async def divide(
     topic: str,
     model: MessageModel,
     strategy: IAllocateStrategy,
-) -> tuple[list[MessageQueue], list[MessageQueue]] | None:
+) -> Division | None:
     """All queues of a topic and those of this member, by the client's own division; None while no broker knows the group.
 
     :raises RocketMQError: routes or members cannot be known now.

@@ -14,19 +14,11 @@ from twisted.python.failure import Failure
 
 from txrocketmq.client.consumer.incoming import prepare, rename_for_application
 from txrocketmq.client.consumer.process_queue import ProcessQueue
-from txrocketmq.client.consumer.pulling import (
-    BROKER_BUSY_S,
-    FLOW_CONTROL_S,
-    LAGGING_SLAVE_S,
-    PAUSED_S,
-)
-from txrocketmq.client.consumer.queue_loop import QueueLoop
+from txrocketmq.client.consumer.pull_loop import PullLoop
+from txrocketmq.client.consumer.pulling import FLOW_CONTROL_S, LAGGING_SLAVE_S, PAUSED_S
 from txrocketmq.client.results import PullResult, PullStatus
-from txrocketmq.errors import BrokerError, RemotingError, RocketMQError
-from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.heartbeat import SubscriptionData
 from txrocketmq.model.message import MessageExt, MessageQueue
-from txrocketmq.model.names import MASTER_ID
 
 if TYPE_CHECKING:
     from txrocketmq.client.consumer.lite_pull import LitePullConsumer
@@ -37,7 +29,7 @@ OFFSET_RETRY_S = 3.0
 _MIB = 1024 * 1024
 
 
-class Fetcher(QueueLoop):
+class Fetcher(PullLoop):
     """Pulls one queue ahead of its reader.
 
     :ivar next_offset: where to pull; None when the offset store has to be asked.
@@ -46,15 +38,12 @@ class Fetcher(QueueLoop):
     """
 
     def __init__(self, owner: LitePullConsumer, queue: MessageQueue) -> None:
-        super().__init__(owner.clock)
+        super().__init__(owner, queue, ProcessQueue(owner.clock.seconds()))
         self._owner = owner
         self._settings = owner.settings
-        self.queue = queue
-        self.held = ProcessQueue(owner.clock.seconds())
         self.next_offset: int | None = None
         self.consumed: int | None = None
         self.begun: Deferred[None] = Deferred()
-        self._broker_id = MASTER_ID
         self._has_no_room = False
 
     def stop(self) -> None:
@@ -141,15 +130,7 @@ class Fetcher(QueueLoop):
             if by_slave and result.next_begin_offset < self.next_offset:
                 self._later(LAGGING_SLAVE_S)
                 return
-            log.warn(
-                "group {group}: {queue} has offsets {low} to {high}, {asked} is not among them; going on at {next}",
-                group=self._owner.group,
-                queue=self.queue,
-                low=result.min_offset,
-                high=result.max_offset,
-                asked=self.next_offset,
-                next=result.next_begin_offset,
-            )
+            self._tell_moved(result, self.next_offset)
             is_same = result.next_begin_offset == self.next_offset
             self.next_offset = max(0, result.next_begin_offset)
             self._later(LAGGING_SLAVE_S if is_same else 0)
@@ -170,28 +151,6 @@ class Fetcher(QueueLoop):
                 )
                 self._owner.arrived(self, messages)
         self._step()
-
-    def _failed(self, failure: Failure) -> None:
-        self._waiting = None
-        error = failure.value
-        if self.held.dropped or isinstance(error, CancelledError):
-            return
-        if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
-            self._later(BROKER_BUSY_S)
-            return
-        if not isinstance(error, RocketMQError):
-            log.failure("pulling {queue}", failure, queue=self.queue)
-        elif self._owner.calm.may_tell("pull"):
-            log.warn(
-                "group {group}: {queue} cannot be pulled: {error}",
-                group=self._owner.group,
-                queue=self.queue,
-                error=error,
-            )
-        if isinstance(error, RemotingError):
-            self._broker_id = MASTER_ID
-            self._owner.brokers.refresh_route(self.queue.topic)
-        self._later(self._owner.config.pull_time_delay_millis_when_exception / 1000)
 
     def consume(self, messages: Sequence[MessageExt]) -> None:
         """Messages were handed out."""

@@ -24,7 +24,6 @@ from twisted.python.failure import Failure
 
 from txrocketmq.client.consumer.base import ActiveConsumer
 from txrocketmq.client.consumer.config import MessageSelector, subscription_of
-from txrocketmq.client.consumer.dividing import divide
 from txrocketmq.client.consumer.fetcher import Fetcher
 from txrocketmq.client.consumer.start import start_offset
 from txrocketmq.client.hooks import ConsumeContext, call_hooks
@@ -32,7 +31,7 @@ from txrocketmq.client.periodic import Periodic
 from txrocketmq.client.results import PullResult
 from txrocketmq.codec.bodies.clients import ConsumerRunningInfo
 from txrocketmq.codec.headers import PullMessageRequestHeader
-from txrocketmq.errors import MQClientError, RocketMQError
+from txrocketmq.errors import MQClientError
 from txrocketmq.model.flags import pull_sys_flag
 from txrocketmq.model.heartbeat import SubscriptionData
 from txrocketmq.model.message import MessageExt, MessageQueue
@@ -430,23 +429,7 @@ class LitePullConsumer(ActiveConsumer):
 
     async def _rebalance(self) -> None:
         for topic in list(self.subscriptions):
-            try:
-                found = await divide(
-                    self.instance,
-                    self.group,
-                    topic,
-                    self.settings.message_model,
-                    self.settings.allocate_strategy,
-                )
-            except RocketMQError as error:
-                if self.calm.may_tell(f"rebalance {topic}"):
-                    log.warn(
-                        "group {group}: the queues of {topic} cannot be divided now: {error}",
-                        group=self.group,
-                        topic=topic,
-                        error=error,
-                    )
-                continue
+            found = await self._divide_if_possible(topic)
             if found is not None and self.is_running and topic in self.subscriptions:
                 others = [queue for queue in self._fetchers if queue.topic != topic]
                 self._set_queues([*others, *found[1]])

@@ -17,12 +17,8 @@ from twisted.python.failure import Failure
 from txrocketmq.client.consumer.incoming import matching
 from txrocketmq.client.consumer.parts import Parts
 from txrocketmq.client.consumer.process_queue import PopProcessQueue
-from txrocketmq.client.consumer.pulling import (
-    BROKER_BUSY_S,
-    BROKER_SUSPEND_MS,
-    FLOW_CONTROL_S,
-    PAUSED_S,
-)
+from txrocketmq.client.consumer.pull_loop import BROKER_BUSY_S
+from txrocketmq.client.consumer.pulling import BROKER_SUSPEND_MS, FLOW_CONTROL_S, PAUSED_S
 from txrocketmq.client.consumer.queue_loop import QueueLoop
 from txrocketmq.client.receipts import NORMAL_TOPIC, RETRY_TOPIC_V2
 from txrocketmq.client.results import PopResult, PopStatus

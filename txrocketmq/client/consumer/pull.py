@@ -16,11 +16,11 @@ from txrocketmq.client.consumer.config import (
     QueueListener,
     subscription_of,
 )
-from txrocketmq.client.consumer.dividing import divide
+from txrocketmq.client.consumer.dividing import Division
 from txrocketmq.client.consumer.incoming import prepare, rename_for_application
 from txrocketmq.client.results import PullResult, PullStatus
 from txrocketmq.codec.headers import PullMessageRequestHeader
-from txrocketmq.errors import MQClientError, RemotingError, RocketMQError
+from txrocketmq.errors import MQClientError, RemotingError
 from txrocketmq.model.flags import pull_sys_flag
 from txrocketmq.model.message import MessageExt, MessageQueue
 from txrocketmq.model.names import MASTER_ID
@@ -160,7 +160,7 @@ class PullConsumer(ActiveConsumer):
             self.subscriptions[topic] = subscription_of(topic, None, self._version())
             await self.instance.routes.update(topic)
             await self.instance.heartbeat_now()
-        await self._divide(topic)
+        self._take(topic, await self._divide(topic))
         return list(self._mine.get(topic, ()))
 
     def register_message_queue_listener(self, topic: str, listener: QueueListener) -> None:
@@ -176,25 +176,9 @@ class PullConsumer(ActiveConsumer):
 
     async def _rebalance(self) -> None:
         for topic in list(self.subscriptions):
-            try:
-                await self._divide(topic)
-            except RocketMQError as error:
-                if self.calm.may_tell(f"rebalance {topic}"):
-                    log.warn(
-                        "group {group}: the queues of {topic} cannot be divided now: {error}",
-                        group=self.group,
-                        topic=topic,
-                        error=error,
-                    )
+            self._take(topic, await self._divide_if_possible(topic))
 
-    async def _divide(self, topic: str) -> None:
-        found = await divide(
-            self.instance,
-            self.group,
-            topic,
-            self.settings.message_model,
-            self.settings.allocate_strategy,
-        )
+    def _take(self, topic: str, found: Division | None) -> None:
         if found is None or found[1] == self._mine.get(topic):
             return
         queues, self._mine[topic] = found

@@ -15,22 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from txrocketmq.client.consumer.config import UNLIMITED
 from txrocketmq.client.consumer.incoming import prepare, rename_for_application
 from txrocketmq.client.consumer.parts import Parts
 from txrocketmq.client.consumer.process_queue import ProcessQueue
-from txrocketmq.client.consumer.queue_loop import QueueLoop
+from txrocketmq.client.consumer.pull_loop import PullLoop
 from txrocketmq.client.results import PullResult, PullStatus
 from txrocketmq.codec.headers import PullMessageRequestHeader
-from txrocketmq.errors import BrokerError, RemotingError, RocketMQError
-from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.flags import pull_sys_flag
 from txrocketmq.model.message import MessageExt, MessageQueue
-from txrocketmq.model.names import MASTER_ID, is_retry_topic
+from txrocketmq.model.names import is_retry_topic
 
 log = Logger()
 
@@ -38,7 +34,6 @@ BROKER_SUSPEND_MS = 15_000
 """How long a broker may hold a pull."""
 PULL_TIMEOUT_MS = 30_000
 FLOW_CONTROL_S = 0.05
-BROKER_BUSY_S = 0.02
 PAUSED_S = 1.0
 LAGGING_SLAVE_S = 1.0
 NOT_LOCKED_S = 3.0
@@ -48,7 +43,7 @@ _MIB = 1024 * 1024
 Deliver = Callable[[MessageQueue, ProcessQueue, Sequence[MessageExt]], object]
 
 
-class QueuePuller(QueueLoop):
+class QueuePuller(PullLoop):
     """Fetches one queue's messages until it is stopped.
 
     :param next_offset: where to begin.
@@ -67,16 +62,13 @@ class QueuePuller(QueueLoop):
         share: Callable[[], int],
         moved: Callable[[QueuePuller, int], object],
     ) -> None:
-        super().__init__(parts.clock)
+        super().__init__(parts, queue, held, quiet=is_retry_topic(queue.topic))
         self._parts = parts
         self._settings = parts.settings
-        self.queue = queue
-        self.held = held
         self.next_offset = next_offset
         self._deliver = deliver
         self._share = share
         self._moved = moved
-        self._broker_id = MASTER_ID
         self._renames = is_retry_topic(queue.topic) or bool(parts.config.namespace)
 
     # ------------------------------------------------------------------ asking
@@ -247,37 +239,5 @@ class QueuePuller(QueueLoop):
         self._later(LAGGING_SLAVE_S)
 
     def _begin_anew(self, result: PullResult) -> None:
-        log.warn(
-            "group {group}: {queue} has offsets {low} to {high}, {asked} is not among them; going on at {next}",
-            group=self._parts.group,
-            queue=self.queue,
-            low=result.min_offset,
-            high=result.max_offset,
-            asked=self.next_offset,
-            next=result.next_begin_offset,
-        )
+        self._tell_moved(result, self.next_offset)
         self._moved(self, max(0, result.next_begin_offset))
-
-    # ------------------------------------------------------------------ failures
-
-    def _failed(self, failure: Failure) -> None:
-        self._waiting = None
-        error = failure.value
-        if self._stopped or self.held.dropped or isinstance(error, CancelledError):
-            return
-        if not isinstance(error, RocketMQError):
-            log.failure("pulling {queue}", failure, queue=self.queue)
-        elif isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
-            self._later(BROKER_BUSY_S)
-            return
-        elif not is_retry_topic(self.queue.topic) and self._parts.calm.may_tell("pull"):
-            log.warn(
-                "group {group}: {queue} cannot be pulled: {error}",
-                group=self._parts.group,
-                queue=self.queue,
-                error=error,
-            )
-        if isinstance(error, RemotingError):
-            self._broker_id = MASTER_ID
-            self._parts.brokers.refresh_route(self.queue.topic)
-        self._later(self._parts.config.pull_time_delay_millis_when_exception / 1000)
