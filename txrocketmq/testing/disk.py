@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Any
 
 from zope.interface import implementer
 
@@ -45,11 +46,10 @@ class _File:
             self.synced[start:end] = self.data[start:end]
 
 
-@implementer(IMapping)
-class MemoryMapping:
-    """A mapping of a file of a `MemoryDisk`."""
+class BlockMapping:
+    """A mapping of a file of a disk in memory: what it may be written to are blocks that the disk has been asked for."""
 
-    def __init__(self, disk: MemoryDisk, path: str, file: _File) -> None:
+    def __init__(self, disk: Any, path: str, file: Any) -> None:
         self.path = path
         self.descriptor: int | None = None
         self.size = len(file.data)
@@ -73,15 +73,20 @@ class MemoryMapping:
             self._disk.take_blocks(self._file, self._allocated, end)
             self._allocated = end
 
+    def close(self) -> None:
+        """See `IMapping`."""
+        self.buffer.release()
+
+
+@implementer(IMapping)
+class MemoryMapping(BlockMapping):
+    """A mapping of a file of a `MemoryDisk`."""
+
     def sync(self, start: int, end: int) -> None:
         """See `IMapping`. Raises AssertionError where a real mapping would have met SIGBUS on a full disk."""
         assert not any(self.buffer[self._allocated :]), f"{self.path}: written beyond its blocks"
         start = start // BLOCK_BYTES * BLOCK_BYTES
         self._disk.sync_bytes(self.path, self._file, start, min(end, self.size))
-
-    def close(self) -> None:
-        """See `IMapping`."""
-        self.buffer.release()
 
 
 class PathLock:

@@ -68,7 +68,7 @@ class _Server:
         return self.node is not None and self.node.is_alive
 
 
-class RocketMQ(StoredMessages, FaultCalls):
+class RocketMQ(StoredMessages[_Server], FaultCalls):
     """A name server and brokers in memory, and a virtual clock. ``with`` or ``async with``, or `start` and `stop`.
 
     Times are in seconds of the virtual clock, unless a name says otherwise.
@@ -389,13 +389,6 @@ class RocketMQ(StoredMessages, FaultCalls):
                 f"time; it stands at {behind}{self._circumstances()}"
             )
 
-    def _brokers_of_test(self) -> Mapping[str, MemoryBroker]:
-        return {
-            name: server.broker
-            for name, server in self._servers.items()
-            if server.broker is not None
-        }
-
     def broker(self, name: str = "") -> MemoryBroker:
         """A broker as it is inside; the first one unless named.
 
@@ -404,12 +397,6 @@ class RocketMQ(StoredMessages, FaultCalls):
         broker = self._server(name).broker
         assert broker is not None, "it is not started"
         return broker
-
-    def _server(self, name: str) -> _Server:
-        name = name or next(iter(self._servers))
-        if name not in self._servers:
-            raise KeyError(f"there is no broker {name!r}, only {', '.join(self._servers)}")
-        return self._servers[name]
 
     # ------------------------------------------------------------------ faults
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from string import ascii_lowercase
 from types import TracebackType
@@ -116,7 +116,7 @@ class _Server:
         await self.client.stop()
 
 
-class LoopbackRocketMQ(StoredMessages, FaultCalls):
+class LoopbackRocketMQ(StoredMessages[_Server], FaultCalls):
     """A name server and brokers on real ports, in a thread. ``with``, ``async with``, or `start` and `stop`; they block for moments only.
 
     :param brokers: how many; their names are ``broker-a``, ``broker-b`` ...
@@ -264,13 +264,6 @@ class LoopbackRocketMQ(StoredMessages, FaultCalls):
         up = sum(server.is_up for server in self._servers.values())
         self.until(lambda: self._registrations() >= before + up)
 
-    def _brokers_of_test(self) -> Mapping[str, MemoryBroker]:
-        return {
-            name: server.broker
-            for name, server in self._servers.items()
-            if server.broker is not None
-        }
-
     # ------------------------------------------------------------------ faults
 
     def cut_connections(self, at: str = "") -> int:
@@ -294,9 +287,3 @@ class LoopbackRocketMQ(StoredMessages, FaultCalls):
 
     def _registrations(self) -> int:
         return self.faults.requests.count((NAMESRV, int(RequestCode.REGISTER_BROKER)))
-
-    def _server(self, name: str) -> _Server:
-        name = name or next(iter(self._servers))
-        if name not in self._servers:
-            raise KeyError(f"there is no broker {name!r}, only {', '.join(self._servers)}")
-        return self._servers[name]

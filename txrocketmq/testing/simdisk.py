@@ -26,9 +26,9 @@ from zope.interface import implementer
 
 from txrocketmq.errors import StoreError, StoreLockedError
 from txrocketmq.interfaces import IDisk, IMapping
-from txrocketmq.testing.disk import NoReadAhead, PathLock
+from txrocketmq.testing.disk import BLOCK_BYTES, BlockMapping, NoReadAhead, PathLock
 
-PAGE_BYTES = 4096
+PAGE_BYTES = BLOCK_BYTES
 SECTOR_BYTES = 512
 
 _LOSE, _KEEP, _TEAR = range(3)
@@ -148,41 +148,18 @@ _Entry = _File | None
 
 
 @implementer(IMapping)
-class SimulatedMapping:
+class SimulatedMapping(BlockMapping):
     """A mapping of a file of a `SimulatedDisk`."""
-
-    def __init__(self, disk: SimulatedDisk, path: str, file: _File) -> None:
-        self.path, self.descriptor = path, None
-        self.size = len(file.data)
-        self.buffer = memoryview(file.data)
-        self._disk = disk
-        self._file = file
-        # As on the real one, only the blocks before the first hole are known.
-        self._allocated = 0
-        while self._allocated // PAGE_BYTES in file.blocks:
-            self._allocated += PAGE_BYTES
-        self._allocated = min(self._allocated, self.size)
-
-    def allocated_to(self) -> int:
-        """See `IMapping`."""
-        return self._allocated
 
     def allocate(self, end: int, warm: bool = False) -> None:
         """See `IMapping`."""
         self._disk.step()
-        if end > self._allocated:
-            end = min(-(-end // PAGE_BYTES) * PAGE_BYTES, self.size)
-            self._disk.take_blocks(self._file, self._allocated, end)
-            self._allocated = end
+        super().allocate(end, warm)
 
     def sync(self, start: int, end: int) -> None:
         """See `IMapping`. AssertionError where a real mapping could have met SIGBUS on a full disk."""
         self._disk.check_blocks(self.path, self._file)
         self._disk.sync_pages(self._file, start, min(end, self.size))
-
-    def close(self) -> None:
-        """See `IMapping`."""
-        self.buffer.release()
 
 
 @implementer(IDisk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from txrocketmq.client.messages import decompress_message
 from txrocketmq.codec.record import decode_records
@@ -21,12 +21,33 @@ MAX_LISTED = 20
 MESSAGE_TYPE = "message.type"
 
 
-class StoredMessages:
+class Server(Protocol):
+    """A broker of the test, up or down; None before its first start."""
+
+    broker: MemoryBroker | None
+
+
+S = TypeVar("S", bound=Server)
+
+
+class StoredMessages(Generic[S]):
     """Questions about messages, topics and groups, for all brokers together. Names are those on the wire, with name space."""
+
+    _servers: dict[str, S]
+
+    def _server(self, name: str) -> S:
+        name = name or next(iter(self._servers))
+        if name not in self._servers:
+            raise KeyError(f"there is no broker {name!r}, only {', '.join(self._servers)}")
+        return self._servers[name]
 
     def _brokers_of_test(self) -> Mapping[str, MemoryBroker]:
         """The brokers by name; of one that is down, what it last was."""
-        raise NotImplementedError
+        return {
+            name: server.broker
+            for name, server in self._servers.items()
+            if server.broker is not None
+        }
 
     def _ask(self, question: Callable[[], T]) -> T:
         """Have a question answered where the brokers live."""
