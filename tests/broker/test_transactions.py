@@ -30,6 +30,8 @@ from transactions import (
 
 from txrocketmq.codec.headers import ResumeCheckHalfMessageRequestHeader
 from txrocketmq.model.codes import RequestCode, ResponseCode
+from txrocketmq.model.message import MessageRecord
+from txrocketmq.store.results import PutMessageResult
 from txrocketmq.testing.pools import ManualPool
 
 START_MS = START_S * 1000
@@ -45,6 +47,50 @@ def producer(broker: SmallBroker) -> Producer:
 
 def open_count(broker: SmallBroker) -> int:
     return broker.core.transactions.open.total()
+
+
+# ----------------------------------------------------------------- what has no room, or is too large
+
+
+def test_the_largest_properties_that_are_taken_have_room_for_questions(
+    broker: SmallBroker, producer: Producer
+) -> None:
+    taken = []
+    for length in range(32_200, 32_767):
+        text = properties(UNIQ_KEY="U", TRAN_MSG="true", PGROUP="PG", X="x" * length)
+        answer = producer.peer.ask(
+            RequestCode.SEND_MESSAGE_V2, send_header(sys_flag=4, properties=text), b"%d" % length
+        )
+        if answer.code == ResponseCode.SUCCESS:
+            taken.append(b"%d" % length)
+        else:
+            assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert 100 < len(taken) < 500
+    rounds(broker, 1, producer)
+    assert producer.listen() == taken
+    rounds(broker, 1, producer)
+    assert producer.listen() == taken
+
+
+def test_a_half_message_that_cannot_be_put_once_more_holds_up_nobody(
+    broker: SmallBroker, producer: Producer
+) -> None:
+    """Older and official brokers took some whose copies have no room for what a question notes; and `maxMessageSize` may get smaller."""
+    full = producer.send(b"full")
+    text = properties(**full.properties)
+    text += properties(X="x" * (32_767 - len(text) - len(properties(X=""))))
+    record = MessageRecord(topic=HALF, queue_id=0, body=b"full", properties=text.encode())
+    record.born_timestamp = broker.now_ms()
+    put = broker.store.put_message(record)
+    assert isinstance(put, PutMessageResult)
+    assert put.is_ok
+    producer.send(b"large" * 1000)
+    producer.send(b"small")
+    broker.store_config.max_message_size = 1000
+    rounds(broker, 2, producer)
+    assert producer.listen() == [b"full", b"small"] * 2
+    assert bodies(producer.peer, GIVEN_UP) == [b"full"]
+    assert broker.core.transactions.open.given_up == 2
 
 
 # ----------------------------------------------------------------- BR-48: half messages and outcomes

@@ -12,16 +12,23 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from txrocketmq.codec.record import decode_record
+from txrocketmq.codec.seal import SEAL_BYTES
 from txrocketmq.codec.storefiles import SIZE_FIELD
 from txrocketmq.errors import RecordError
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.model.properties import MAX_PROPERTIES_BYTES, format_properties
-from txrocketmq.store.results import GetMessageResult
+from txrocketmq.store.results import GetMessageResult, PutMessageStatus
 
 T = TypeVar("T")
 
 MAX_TIMES = 2**31 - 1
+
+MOST_WITH_NOTES = MAX_PROPERTIES_BYTES - SEAL_BYTES - 1
+"""Bytes of a message's properties with what the broker notes in them; the checksum of the whole record may come behind them."""
+
+NEVER_TAKEN = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+"""What the store says of a message that it will not take later either."""
 
 log = Logger()
 
@@ -80,7 +87,7 @@ def with_notes(found: dict[str, str], notes: dict[str, str]) -> bytes:
     """The property text of a message that is put again, with what the broker notes beside its own properties; without that where there is no
     room: the message is acknowledged, and would never be taken with it."""
     text = format_properties({**found, **notes})
-    return text if len(text) <= MAX_PROPERTIES_BYTES else format_properties(found)
+    return text if len(text) <= MOST_WITH_NOTES else format_properties(found)
 
 
 async def value_of(outcome: T | Deferred[T]) -> T:

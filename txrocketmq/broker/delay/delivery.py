@@ -26,7 +26,7 @@ from txrocketmq.broker.delay.levels import DelayLevels
 from txrocketmq.broker.delay.offsets import DelayOffsets
 from txrocketmq.broker.escape.bridge import EscapeBridge, without
 from txrocketmq.broker.stats import BrokerStats
-from txrocketmq.broker.stored import copy_of, stored_messages, value_of
+from txrocketmq.broker.stored import NEVER_TAKEN, copy_of, stored_messages, value_of
 from txrocketmq.broker.timer.times import TIMER_PROPERTIES
 from txrocketmq.interfaces import IMessageStore, IStoreUpkeep
 from txrocketmq.model import properties as props
@@ -37,7 +37,7 @@ from txrocketmq.model.names import (
     TIMER_TOPIC,
     TRANS_HALF_TOPIC,
 )
-from txrocketmq.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
+from txrocketmq.store.results import GetMessageResult, PutMessageResult
 
 MESSAGES_OF_A_TURN = 32
 """Messages of one level that are delivered before others have their turn."""
@@ -56,7 +56,6 @@ NO_BYTE_LIMIT = 2**31 - 1
 _ASKS_FOR_DELAY = (props.DELAY_TIME_LEVEL, *TIMER_PROPERTIES)
 _NOT_FOR_MESSAGES = (TRANS_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
 """What is put there would wait once more, or for ever."""
-_NEVER_TAKEN = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
 
 
 class DelayDelivery:
@@ -267,7 +266,7 @@ class DelayDelivery:
             if not result.is_remote:
                 self._count(record.topic, level, result)
             return True
-        if result.status not in _NEVER_TAKEN:
+        if result.status not in NEVER_TAKEN:
             return False
         # One message that never can be put must not hold up those behind it.
         self._log.error(

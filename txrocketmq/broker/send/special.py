@@ -17,7 +17,7 @@ from txrocketmq.broker.intake import Intake, PutOutcome
 from txrocketmq.broker.retry.rules import RetryRules
 from txrocketmq.broker.send.properties import is_prepared
 from txrocketmq.broker.timer.times import TIMER_PROPERTIES
-from txrocketmq.broker.transaction.records import half_record
+from txrocketmq.broker.transaction.records import MOST_PROPERTIES_BYTES, half_record
 from txrocketmq.codec.headers import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from txrocketmq.config.schema import BrokerConfig
 from txrocketmq.errors import ResponseError
@@ -28,7 +28,7 @@ from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.names import SCHEDULE_TOPIC, group_of_retry_topic, is_retry_topic
 from txrocketmq.model.properties import format_properties, parse_properties
 from txrocketmq.remoting.dispatch import Request
-from txrocketmq.store.results import PutMessageResult
+from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
 if TYPE_CHECKING:
     from txrocketmq.broker.stats import BrokerStats
@@ -116,6 +116,9 @@ class SpecialSends:
                 f"{', '.join(n for n in (props.DELAY_TIME_LEVEL, *TIMER_PROPERTIES) if n in found)}",
             )
         half = half_record(record)
+        if len(half.properties) > MOST_PROPERTIES_BYTES:
+            # It could be put once, but not once more with what a question notes in it.
+            return half, PutMessageResult(PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
         outcome = self._store.put_message(half)
         return half, _once_stored(outcome, lambda put: self._open.add(record.topic, 1))
 

@@ -4,7 +4,8 @@ Stands for ``TransactionalMessageCheckService`` and ``TransactionalMessageServic
 over each half queue, from the first message that was not settled when the last round ended::
 
     noted as done ------------------------------> behind us
-    asked for `transactionCheckMax` times ------> TRANS_CHECK_MAX_TIME_TOPIC
+    asked for `transactionCheckMax` times, or
+    its copy is too large for the store --------> TRANS_CHECK_MAX_TIME_TOPIC
     stored since the round began, or young -----> the round ends here
     young by its own property ------------------> copied to the queue's end, nothing asked
     otherwise ----------------------------------> copied to the queue's end, and one producer of its group asked about the copy
@@ -32,7 +33,7 @@ from txrocketmq.broker.clients import Producers
 from txrocketmq.broker.consumer_offsets import ConsumerOffsets
 from txrocketmq.broker.escape.bridge import EscapeBridge
 from txrocketmq.broker.stats import BrokerStats
-from txrocketmq.broker.stored import stored_messages, value_of
+from txrocketmq.broker.stored import NEVER_TAKEN, stored_messages, value_of
 from txrocketmq.broker.topics import Topics
 from txrocketmq.broker.transaction.notes import NO_BYTE_LIMIT, Notes
 from txrocketmq.broker.transaction.open import OpenTransactions
@@ -58,7 +59,7 @@ from txrocketmq.model.names import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
-from txrocketmq.store.results import GetMessageResult, PutMessageResult
+from txrocketmq.store.results import GetMessageResult, PutMessageResult, PutMessageStatus
 
 HALVES_AT_ONCE = 32
 MESSAGES_OF_A_TURN = 64
@@ -286,13 +287,14 @@ class Round:
                     else first
                 },
             )
-            return self._put_copy(message, again) is not None
+            put = self._put_copy(message, again)
+            return put.is_ok or (put.status in NEVER_TAKEN and self._give_up(message))
         again = half_again(
             message, **{props.TRANSACTION_CHECK_TIMES: str(max(0, times_asked(message)) + 1)}
         )
         put = self._put_copy(message, again)
-        if put is None:
-            return False
+        if not put.is_ok:
+            return put.status in NEVER_TAKEN and self._give_up(message)
         parts.open.checks += 1
         self._ask(message, again, put)
         return True
@@ -327,23 +329,25 @@ class Round:
         # What was committed by the word about another copy is as good as noted.
         return any(done) or outcomes.is_committed(message)
 
-    def _put_copy(self, message: MessageExt, again: MessageRecord) -> PutMessageResult | None:
+    def _put_copy(self, message: MessageExt, again: MessageRecord) -> PutMessageResult:
         put = self._put(again)
-        if put is not None:
+        if put.is_ok:
             self._parts.outcomes.note_copy(message, put.queue_offset)
         return put
 
-    def _put(self, record: MessageRecord) -> PutMessageResult | None:
-        """Put a record that nobody waits for; None when the store does not take it now."""
+    def _put(self, record: MessageRecord) -> PutMessageResult:
+        """Put a record that nobody waits for."""
         put = self._parts.store.put_message(record)
-        if isinstance(put, Deferred) or not put.is_ok:
+        if isinstance(put, Deferred):
+            put = PutMessageResult(PutMessageStatus.UNKNOWN_ERROR)
+        if not put.is_ok:
             self._log.error(
                 "half message {key} cannot be put to {topic}: {status}",
                 key=record.uniq_key,
                 topic=record.topic,
-                status=put,
+                status=put.status.name,
             )
-            return None
+            return put
         self._parts.stats.of_topic(record.topic).count(put.wrote_bytes)
         return put
 
@@ -355,7 +359,8 @@ class Round:
         if parts.topics.file.is_saving:
             # A crash could forget the topic: the next round gives it up.
             return False
-        if self._put(given_up_record(message)) is None:
+        put = self._put(given_up_record(message))
+        if not put.is_ok and put.status not in NEVER_TAKEN:
             return False
         place = real_place(message)
         if place is not None:

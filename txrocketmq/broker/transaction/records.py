@@ -17,7 +17,7 @@ import re
 
 import msgspec
 
-from txrocketmq.broker.stored import copy_of
+from txrocketmq.broker.stored import MOST_WITH_NOTES, copy_of, with_notes
 from txrocketmq.codec.headers import CheckTransactionStateRequestHeader
 from txrocketmq.codec.record import encode_record
 from txrocketmq.model import properties as props
@@ -40,6 +40,9 @@ from txrocketmq.store.results import PutMessageResult
 
 DONE_TAG = "d"
 SEPARATOR = ","
+
+MOST_PROPERTIES_BYTES = MOST_WITH_NOTES - 100
+"""What the properties of a half message may have, so that its copies have room for how often it was asked for, and where it stood first."""
 
 _DONE_PROPERTIES = format_properties({props.WAIT_STORE_MSG_OK: "true", props.TAGS: DONE_TAG})
 _DONE_CODE = tags_code(DONE_TAG)
@@ -147,11 +150,8 @@ def check_request(
         transaction_id=half.uniq_key,
         offset_msg_id=offset_message_id(host, port, put.physical_offset),
     )
-    found = parse_properties(again.properties)
-    found[props.WAIT_STORE_MSG_OK] = "false"
-    shown = msgspec.structs.replace(
-        again, topic=topic, queue_id=queue_id, properties=format_properties(found)
-    )
+    text = with_notes(parse_properties(again.properties), {props.WAIT_STORE_MSG_OK: "false"})
+    shown = msgspec.structs.replace(again, topic=topic, queue_id=queue_id, properties=text)
     return header, encode_record(shown, put.queue_offset, put.physical_offset, half.store_timestamp)
 
 
