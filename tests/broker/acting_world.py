@@ -6,22 +6,20 @@ killed does nothing any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from fakes import Asked, FakeRemoting
 from ha_network import Network
 from small_broker import START_S, Peer, SmallBroker
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
-from zope.interface import implementer
 
 from txrocketmq.broker.config_files import ConfigFiles
 from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.config.schema import NamesrvConfig
-from txrocketmq.errors import RemotingConnectError
-from txrocketmq.interfaces import IRemotingClient
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.message import MessageExt
 from txrocketmq.namesrv.server import NameServer
@@ -45,8 +43,7 @@ ACTING: dict[str, Any] = {
 }
 
 
-@implementer(IRemotingClient)
-class Links:
+class Links(FakeRemoting):
     """The remoting client of one server.
 
     :ivar asked: address and code of each request, in order.
@@ -61,28 +58,19 @@ class Links:
         self.asked: list[tuple[str, int]] = []
         self.cut: set[str] = set()
 
-    def request(
-        self,
-        address: str,
-        code: int,
-        header: Any,
-        body: bytes,
-        timeout_ms: int,
-        ext_fields: Mapping[str, str] | None = None,
-    ) -> Deferred[Any]:
-        """See `IRemotingClient`."""
-        self.asked.append((address, code))
-        if address == NAMES and code in self._world.unknown_codes:
-            sent = RemotingCommand.create_request(code, header, body=body)
-            unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED.value
-            return succeed(RemotingCommand.create_response(sent, unknown, None))
+    def ask(self, asked: Asked) -> Deferred[Any]:
+        address, command = asked.address, asked.command
+        self.asked.append((address, command.code))
         peer = self._reach(address)
-        if peer is None:
-            return fail(RemotingConnectError(address, "refused"))
-        answered: Deferred[RemotingCommand] = Deferred()
-        self._waiting.append((peer, peer.tell(code, header, body), answered))
-        self.look()
-        return answered
+        if address == NAMES and command.code in self._world.unknown_codes:
+            asked.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED.value)
+        elif peer is None:
+            asked.fail()
+        else:
+            opaque = peer.tell(command.code, asked.header, command.body)
+            self._waiting.append((peer, opaque, asked.deferred))
+            self.look()
+        return asked.deferred
 
     def oneway(
         self, address: str, code: int, header: Any, body: bytes, timeout_ms: int
@@ -119,13 +107,6 @@ class Links:
             peer.close()
         self._peers.clear()
         self._waiting.clear()
-
-    def close_address(self, address: str) -> None:
-        """See `IRemotingClient`."""
-
-    def stop(self) -> Deferred[None]:
-        """See `IRemotingClient`."""
-        return succeed(None)
 
 
 class World:

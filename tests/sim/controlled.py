@@ -24,7 +24,7 @@ from random import Random
 from typing import Any
 
 from controller_world import CONTROLLERS
-from fakes import Asked
+from fakes import Asked, FakeRemoting
 from ha_network import End, Network, Wire
 from small_broker import Peer, SmallBroker, pull_header, send_header
 from twisted.internet.defer import Deferred, fail, succeed
@@ -32,14 +32,12 @@ from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 from tests.sim.elector import Elector
 from txrocketmq.codec import headers as h
 from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.codec.record import decode_records
 from txrocketmq.errors import RemotingConnectError, RemotingTimeoutError
-from txrocketmq.interfaces import IRemotingClient
 from txrocketmq.model.codes import RequestCode as R
 from txrocketmq.testing.pools import ImmediatePool
 from txrocketmq.testing.simdisk import SimulatedCrash, SimulatedDisk
@@ -181,8 +179,7 @@ class Hosts(Network):
                 wire.cut()
 
 
-@implementer(IRemotingClient)
-class Client:
+class Client(FakeRemoting):
     """What one process asks others."""
 
     def __init__(self, world: ControlledWorld, life: Life) -> None:
@@ -191,24 +188,13 @@ class Client:
         #: Where each question went that has no answer yet.
         self.open: dict[Deferred[Any], tuple[str, Any]] = {}
 
-    def request(
-        self,
-        address: str,
-        code: int,
-        header: Any,
-        body: bytes,
-        timeout_ms: int,
-        ext_fields: Mapping[str, str] | None = None,
-    ) -> Deferred[Any]:
-        sent = RemotingCommand.create_request(code, header, body=body)
-        asked = Asked(address, decode_command(sent.encode()[4:]), timeout_ms)
+    def ask(self, asked: Asked) -> Deferred[Any]:
         done: Deferred[Any] = Deferred()
         if self._life.disk.ended is not None:
             return done
-        target = address.split(":")[0]
-        timer = self._life.clock.callLater(
-            timeout_ms / 1000, self.give_up, done, RemotingTimeoutError(address, "no answer")
-        )
+        target = asked.address.split(":")[0]
+        late = RemotingTimeoutError(asked.address, "no answer")
+        timer = self._life.clock.callLater(asked.timeout_ms / 1000, self.give_up, done, late)
         self.open[done] = target, timer
         source = self._life.host
 
@@ -245,12 +231,6 @@ class Client:
             self._world.net.say(
                 self._life.host, target, lambda: self._world.elector.beat(header)
             )  # fmt: skip
-        return succeed(None)
-
-    def close_address(self, address: str) -> None:
-        """Nothing is kept open."""
-
-    def stop(self) -> Deferred[None]:
         return succeed(None)
 
 

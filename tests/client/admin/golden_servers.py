@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 import attrs
 import msgspec
+from fakes import Asked, FakeRemoting
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
@@ -17,7 +16,6 @@ from txrocketmq.client.config import ClientConfig
 from txrocketmq.client.instance import ClientInstance
 from txrocketmq.codec import fastjson
 from txrocketmq.codec.command import RemotingCommand, decode_command
-from txrocketmq.codec.header_codec import header_codec
 from txrocketmq.errors import RemotingConnectError
 from txrocketmq.model.codes import RequestCode
 
@@ -59,8 +57,8 @@ def exchanges(tag: str) -> tuple[Exchange, ...]:
     return tuple(found)
 
 
-class GoldenServers:
-    """An `IRemotingClient` that answers from a record.
+class GoldenServers(FakeRemoting):
+    """Answers from a record.
 
     :param conversation: exchanges of this one are preferred.
     :ivar asked: code, fields and body of each request of ours.
@@ -71,21 +69,14 @@ class GoldenServers:
         self._conversation = conversation
         self.asked: list[tuple[int, dict[str, str], bytes, object]] = []
 
-    def request(
-        self,
-        address: str,
-        code: int,
-        header: Any,
-        body: bytes,
-        timeout_ms: int,
-        ext_fields: Mapping[str, str] | None = None,
-    ) -> Deferred[RemotingCommand]:
-        fields = {} if header is None else header_codec(type(header)).to_map(header)
-        fields.update(ext_fields or {})
-        self.asked.append((code, fields, body, header))
+    def ask(self, asked: Asked) -> Deferred[RemotingCommand]:
+        command = asked.command
+        fields, code = command.ext_fields or {}, command.code
+        self.asked.append((code, fields, command.body, asked.header))
         like = [item for item in self._exchanges if item.code == code]
         if not like:
-            return fail(RemotingConnectError(address, f"no such request was recorded: {code}"))
+            fault = f"no such request was recorded: {code}"
+            return fail(RemotingConnectError(asked.address, fault))
         best = max(like, key=lambda item: self._likeness(item, fields))
         return succeed(best.answer)
 
@@ -93,17 +84,8 @@ class GoldenServers:
         same = sum(item.fields.get(name) == text for name, text in fields.items())
         return same, item.conversation == self._conversation
 
-    def oneway(self, *_: object) -> Deferred[None]:
-        return succeed(None)
-
     def connection(self, address: str) -> None:
         return None
-
-    def close_address(self, address: str) -> None:
-        pass
-
-    def stop(self) -> Deferred[None]:
-        return succeed(None)
 
 
 def golden_admin(tag: str, conversation: str) -> tuple[Admin, GoldenServers]:
