@@ -72,6 +72,24 @@ def test_the_first_retry_waits_ten_seconds_and_each_further_one_a_level_more(
         assert message.properties["DELAY"] == str(2 + times)
 
 
+@pytest.mark.parametrize(("queues", "wanted"), [(1, 8), (4, 2), (0, 3)])
+def test_retries_go_to_queues_that_are_read(
+    broker: SmallBroker, peer: Peer, queues: int, wanted: int
+) -> None:
+    """The retry topic was made when the group wanted another number of queues, or an operator changed it."""
+    topic = TopicConfig(topic_name=RETRY, read_queue_nums=queues, write_queue_nums=8)
+    broker.core.topics.update([topic])
+    broker.core.groups.update(SubscriptionGroupConfig(group_name="G", retry_queue_nums=wanted))
+    message = sent(peer)
+    for _ in range(30):
+        send_back(peer, message, delay_level=1)
+    broker.clock.advance(1.5)
+    read = max(1, min(queues, wanted))
+    counts = [broker.store.max_offset(RETRY, queue_id) for queue_id in range(read)]
+    assert sum(counts) == 30
+    assert all(counts)
+
+
 def test_a_retry_is_the_message_with_its_first_id_topic_and_key(
     broker: SmallBroker, peer: Peer
 ) -> None:

@@ -26,6 +26,7 @@ from txrocketmq.model.flags import is_writeable
 from txrocketmq.model.group import SubscriptionGroupConfig
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.model.names import MASTER_ID, SCHEDULE_TOPIC
+from txrocketmq.model.topic import TopicConfig
 from txrocketmq.remoting.dispatch import Reply, Request
 from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
@@ -102,7 +103,7 @@ class RetryProcessor:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
             )
-        record, is_dead = self._tried_again(request, group, topic.topic_name or "", message)
+        record, is_dead = self._tried_again(request, group, topic, message)
         placed, outcome = self._intake.put(record)
         if isinstance(outcome, Deferred):
             later = outcome.addCallback(self._answer, request, message, placed, is_dead)
@@ -124,7 +125,7 @@ class RetryProcessor:
         self,
         request: SendBack,
         group: SubscriptionGroupConfig,
-        retry_topic: str,
+        retry_topic: TopicConfig,
         message: MessageExt,
     ) -> tuple[MessageRecord, bool]:
         """The copy for the retry topic, or for the dead letters (True)."""
@@ -138,8 +139,10 @@ class RetryProcessor:
             topic = self._rules.dead_letter_topic(header.group).topic_name or ""
             queue_id = level = 0
         else:
-            topic = retry_topic
-            queue_id = randrange(group.retry_queue_nums)
+            topic = retry_topic.topic_name or ""
+            # The topic may be older than the group's number: nobody reads queues beyond its own.
+            queues = min(group.retry_queue_nums, retry_topic.read_queue_nums)
+            queue_id = randrange(max(1, queues))
             level = header.delay_level or FIRST_DELAY_LEVEL + message.reconsume_times
         found[props.DELAY_TIME_LEVEL] = str(level)
         if not found.get(props.ORIGIN_MESSAGE_ID, "").strip():
