@@ -19,8 +19,7 @@ from txrocketmq.codec.record import decode_records
 from txrocketmq.config.schema import NettyClientConfig, NettyServerConfig
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.group import SubscriptionGroupConfig
-from txrocketmq.model.javahash import tags_code
-from txrocketmq.model.message import MessageExt, MessageRecord
+from txrocketmq.model.message import MessageExt, MessageRecord, record_of
 from txrocketmq.model.message_id import offset_message_id
 from txrocketmq.model.static_topic import TopicConfigAndQueueMapping
 from txrocketmq.model.topic import TopicConfig
@@ -190,23 +189,7 @@ class Stage:
         while self.broker.store.max_offset(message.topic, message.queue_id) < message.queue_offset:
             self.put(MessageRecord(topic=message.topic, queue_id=message.queue_id, body=b"before"))
         self.until(message.store_timestamp)
-        return self.put(
-            MessageRecord(
-                topic=message.topic,
-                queue_id=message.queue_id,
-                body=message.body,
-                properties=message.properties_text,
-                flag=message.flag,
-                sys_flag=message.sys_flag,
-                tags_code=tags_code(message.tags),
-                born_timestamp=message.born_timestamp,
-                born_host=message.born_host,
-                store_host=message.store_host,
-                reconsume_times=message.reconsume_times,
-                keys=message.keys,
-                uniq_key=message.uniq_key,
-            )
-        )
+        return self.put(record_of(message))
 
     def member(
         self, client_id: str, group: str, table: Any = None, version: int = 493, **settings: Any

@@ -20,8 +20,7 @@ from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.codec.headers import QueryConsumerOffsetRequestHeader
 from txrocketmq.codec.record import decode_records
 from txrocketmq.model.codes import RequestCode, ResponseCode
-from txrocketmq.model.javahash import tags_code
-from txrocketmq.model.message import MessageExt, MessageRecord
+from txrocketmq.model.message import MessageExt, record_of
 from txrocketmq.model.topic import TopicConfig
 
 SERVED = {operation.code for operation in OPERATIONS}
@@ -99,20 +98,7 @@ class Replay:
                 for message in decode_records(command.body):
                     found[message.topic, message.queue_id, message.queue_offset] = message
         for _, message in sorted(found.items()):
-            self.broker.store.put_message(
-                MessageRecord(
-                    topic=message.topic,
-                    queue_id=message.queue_id,
-                    body=message.body,
-                    properties=message.properties_text,
-                    flag=message.flag,
-                    sys_flag=message.sys_flag,
-                    tags_code=tags_code(message.tags),
-                    born_timestamp=message.born_timestamp,
-                    born_host=message.born_host,
-                    store_host=message.store_host,
-                )
-            )
+            self.broker.store.put_message(record_of(message))
 
     def _commit_what_was_known(self) -> None:
         seen: set[tuple[str, str, int]] = set()

@@ -33,26 +33,9 @@ from txrocketmq.codec.record import (
 )
 from txrocketmq.errors import RecordError
 from txrocketmq.model.flags import BORN_HOST_V6_FLAG, STORE_HOST_V6_FLAG
-from txrocketmq.model.message import MessageExt, MessageRecord
+from txrocketmq.model.message import MessageExt, MessageRecord, record_of
 
 V6_FLAGS = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG
-
-
-def record_of(message: MessageExt) -> MessageRecord:
-    """The record that was stored, from what was read."""
-    return MessageRecord(
-        topic=message.topic,
-        queue_id=message.queue_id,
-        body=message.body,
-        properties=message.properties_text,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        born_timestamp=message.born_timestamp,
-        born_host=message.born_host,
-        store_host=message.store_host,
-        reconsume_times=message.reconsume_times,
-        prepared_transaction_offset=message.prepared_transaction_offset,
-    )
 
 
 def encode_again(message: MessageExt) -> bytes:

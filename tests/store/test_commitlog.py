@@ -20,7 +20,7 @@ from txrocketmq.codec.record import (
     record_size,
 )
 from txrocketmq.config.schema import MessageStoreConfig
-from txrocketmq.model.message import MessageExt, MessageRecord
+from txrocketmq.model.message import MessageRecord, record_of
 from txrocketmq.store.commitlog import IN_PLACE_BYTES, SCAN_BYTES, CommitLog, LogScan
 from txrocketmq.store.disk import RealDisk
 from txrocketmq.store.mapped import MappedFileQueue, file_name
@@ -380,23 +380,6 @@ def scan_official(commitlog: Path) -> LogScan:
     return LogScan(queue, 0, check_crc=True)
 
 
-def again(stored: MessageExt) -> MessageRecord:
-    """The message that an official broker made this record of."""
-    return MessageRecord(
-        topic=stored.topic,
-        queue_id=stored.queue_id,
-        body=stored.body,
-        properties=stored.properties_text,
-        flag=stored.flag,
-        sys_flag=stored.sys_flag,
-        born_timestamp=stored.born_timestamp,
-        born_host=stored.born_host,
-        store_host=stored.store_host,
-        reconsume_times=stored.reconsume_times,
-        prepared_transaction_offset=stored.prepared_transaction_offset,
-    )
-
-
 @pytest.mark.parametrize("version", GOLDEN)
 def test_appending_the_official_brokers_messages_again_gives_its_files(
     version: str, unpack_store: Callable[[str], Path]
@@ -409,7 +392,7 @@ def test_appending_the_official_brokers_messages_again_gives_its_files(
     for offset, head in scan:
         stored, _ = decode_record(scan.record_bytes(offset, head))
         clock.rightNow = stored.store_timestamp / 1000 + 0.0001
-        result = ours.append(again(stored), stored.queue_offset)
+        result = ours.append(record_of(stored), stored.queue_offset)
         assert (result.physical_offset, result.wrote_bytes) == (offset, head.total_size)
     assert scan.damage is None
     assert ours.max_offset == scan.offset

@@ -14,8 +14,7 @@ from twisted.internet.task import Clock
 from txrocketmq.codec.record import decode_record
 from txrocketmq.codec.storefiles import INDEX_ENTRY, INDEX_HEADER, INDEX_HEADER_BYTES
 from txrocketmq.config.schema import MessageStoreConfig
-from txrocketmq.model.javahash import tags_code
-from txrocketmq.model.message import MessageExt, MessageRecord
+from txrocketmq.model.message import MessageExt, record_of
 from txrocketmq.store.disk import RealDisk
 from txrocketmq.store.indexfile import tag_index_hash
 from txrocketmq.store.message_store import MessageStore
@@ -259,24 +258,7 @@ def send_again(official: MessageStore, store: MessageStore, clock: Clock) -> Non
         message = official.look_message(head.physical_offset)
         assert message is not None
         clock.rightNow = (message.store_timestamp + 0.5) / 1000
-        result = store.put_message(
-            MessageRecord(
-                topic=message.topic,
-                queue_id=message.queue_id,
-                body=message.body,
-                properties=message.properties_text,
-                flag=message.flag,
-                sys_flag=message.sys_flag,
-                tags_code=tags_code(message.tags),
-                born_timestamp=message.born_timestamp,
-                born_host=message.born_host,
-                store_host=message.store_host,
-                reconsume_times=message.reconsume_times,
-                prepared_transaction_offset=message.prepared_transaction_offset,
-                keys=message.keys,
-                uniq_key=message.uniq_key,
-            )
-        )
+        result = store.put_message(record_of(message))
         assert isinstance(result, PutMessageResult)
         assert result.physical_offset == message.physical_offset
         assert result.queue_offset == message.queue_offset

@@ -10,6 +10,7 @@ import msgspec
 
 from txrocketmq.errors import MQClientError
 from txrocketmq.model import properties as props
+from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message_id import offset_message_id
 from txrocketmq.model.properties import (
     check_separators,
@@ -223,3 +224,23 @@ class MessageExt(msgspec.Struct, gc=False, kw_only=True):
     def uniq_key(self) -> str | None:
         """The id that the client gave the message."""
         return self.properties.get(props.UNIQ_KEY)
+
+
+def record_of(message: MessageExt) -> MessageRecord:
+    """The record that a message was read from, to be put into a store once more."""
+    return MessageRecord(
+        topic=message.topic,
+        queue_id=message.queue_id,
+        body=message.body,
+        properties=message.properties_text,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        tags_code=tags_code(message.tags),
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+        keys=message.keys,
+        uniq_key=message.uniq_key,
+    )

@@ -27,8 +27,7 @@ from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IBlockingPool
 from txrocketmq.model.flags import TRANSACTION_ROLLBACK_TYPE
-from txrocketmq.model.javahash import tags_code
-from txrocketmq.model.message import MessageExt, MessageRecord
+from txrocketmq.model.message import MessageRecord, record_of
 from txrocketmq.model.names import is_lmq
 from txrocketmq.store.disk import RealDisk
 from txrocketmq.store.inspect import LogFault, LogRecord, QueueFiles, StoreDirectory
@@ -299,7 +298,7 @@ def import_messages(
             newest = max(newest, message.store_timestamp)
             # Half a millisecond more: seconds are not exact.
             clock.rightNow = (newest + 0.5) / 1000
-            result = store.put_message(_again(message))
+            result = store.put_message(record_of(message))
             if isinstance(result, PutMessageResult) and result.is_ok:
                 taken += 1
             else:
@@ -314,25 +313,6 @@ def import_messages(
     finally:
         close_store(store)
     return taken, refused
-
-
-def _again(message: MessageExt) -> MessageRecord:
-    return MessageRecord(
-        topic=message.topic,
-        queue_id=message.queue_id,
-        body=message.body,
-        properties=message.properties_text,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        tags_code=tags_code(message.tags),
-        born_timestamp=message.born_timestamp,
-        born_host=message.born_host,
-        store_host=message.store_host,
-        reconsume_times=message.reconsume_times,
-        prepared_transaction_offset=message.prepared_transaction_offset,
-        keys=message.keys,
-        uniq_key=message.uniq_key,
-    )
 
 
 def export_messages(records: Iterable[LogRecord], write: Callable[[bytes], object]) -> int:
