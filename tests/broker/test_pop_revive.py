@@ -467,6 +467,43 @@ def test_nothing_comes_again_before_all_that_was_acknowledged_is_read() -> None:
     broker.stop()
 
 
+def test_a_huge_batch_of_acknowledgements_lets_others_have_their_turn(
+    broker: SmallBroker, consumer: PopConsumer
+) -> None:
+    send(consumer, 3)
+    popped = consumer.pop()
+    header = popped.header
+    entry = {"c": "G", "t": "TopicA", "r": "0", "so": 0, "q": 0, "rq": header.revive_qid}
+    entry |= {"pt": header.pop_time, "it": header.invisible_time}
+    offsets = [base64.b64encode(bytes([1 << bit])).decode() for bit in range(3)]
+    first = [{**entry, "b": offsets[0]}, {**entry, "b": offsets[1]}] * 500
+    body = json.dumps({"brokerName": "broker-a", "acks": [*first, {**entry, "b": offsets[2]}]})
+    opaque = consumer.peer.tell(RequestCode.BATCH_ACK_MESSAGE, None, body.encode())
+    assert consumer.peer.answer(opaque) is None
+    assert 0 < service(broker).acks._parts.stats.acks["TopicA@G"].messages < 300
+    # The others were served meanwhile; nobody waits for long.
+    assert consumer.peer.send(body=b"between").queue_offset == 3
+    for _ in range(20):
+        broker.clock.advance(0)
+    answer = consumer.peer.answer(opaque)
+    assert answer is not None
+    assert answer.code == 0
+    pass_time(broker, COMES_AGAIN_S)
+    assert consumer.pop().bodies == [b"between"]
+
+
+def test_acknowledgements_of_topics_that_are_not_there_leave_nothing(
+    broker: SmallBroker, consumer: PopConsumer
+) -> None:
+    send(consumer, 1)
+    popped = consumer.pop()
+    before = broker.store.max_physical_offset()
+    for number in range(20):
+        assert batch_ack(consumer, popped, [0], t=f"Nowhere{number}") == 0
+    assert broker.store.max_physical_offset() == before
+    assert list(broker.core.stats.acks) == []
+
+
 def test_revival_passes_over_what_is_no_record(broker: SmallBroker, consumer: PopConsumer) -> None:
     send(consumer, 1)
     for tags, body in (("ck", b"{"), ("ack", b"[]"), ("bAck", b"{}"), ("other", b"x"), ("", b"")):

@@ -241,6 +241,26 @@ def test_dead_letters_by_owner(broker: SmallBroker, peer: Peer) -> None:
         assert minute(peer, "SNDBCK2DLQ_TIMES", f"{owner}@TopicA@G@SEND_BACK_TO_DLQ") == (1, 1.0)
 
 
+def test_names_that_clients_make_up_have_a_bound(
+    broker: SmallBroker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txrocketmq.broker.queue_stats.MAX_CLAIMED", 3)
+    monkeypatch.setattr("txrocketmq.broker.stats.MAX_CLAIMED", 3)
+    for number in range(10):
+        peer.send(properties=properties(UNIQ_KEY="U", RETRY_TOPIC=f"T{number}"))
+        (message,) = peer.pull(offset=number).messages
+        send_back(peer, message, delay_level=-1, origin_topic=f"T{number}")
+    stats = broker.core.stats
+    assert list(stats.dead_letters) == ["T0@G", "T1@G", "T2@G", "others"]
+    assert sum(counter.messages for counter in stats.send_backs.values()) == 10
+    broker.clock.advance(10)
+    assert minute(peer, "DLQ_PUT_NUMS", "T0@G") == (1, 1.0)
+    assert minute(peer, "SNDBCK2DLQ_TIMES", "null@T2@G@SEND_BACK_TO_DLQ") == (1, 1.0)
+    assert minute(peer, "SNDBCK2DLQ_TIMES", "null@T3@G@SEND_BACK_TO_DLQ") is None
+    told(peer, R.DELETE_SUBSCRIPTIONGROUP, groupName="G")
+    assert minute(peer, "SNDBCK2DLQ_TIMES", "null@T2@G@SEND_BACK_TO_DLQ") is None
+
+
 # ----------------------------------------------------------------- what goes
 
 

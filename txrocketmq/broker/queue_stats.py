@@ -29,6 +29,9 @@ GROUP_GET_FALL_TIME = "GROUP_GET_FALL_TIME"
 COMMERCIAL_OWNER = "Owner"
 """Field of a request that names whose traffic it is."""
 
+MAX_CLAIMED = 10_000
+"""Names of one figure that clients may make up; further ones are not told apart."""
+
 CONNECT, CLOSE, IDLE, EXCEPTION = "CONNECT", "CLOSE", "IDLE", "EXCEPTION"
 
 _SPANS = (MINUTE, HOUR, DAY)
@@ -215,7 +218,10 @@ class QueueStats:
     def given_up(self, owner: str | None, origin_topic: str | None, group: str) -> None:
         """A message that was sent back became a dead letter; the key has what the request said, as officially."""
         words = (owner or "null", origin_topic or "null", group, "SEND_BACK_TO_DLQ")
-        self._add(DEAD_LETTER_TIMES, "@".join(words), 1)
+        key = "@".join(words)
+        table = self._by_name[DEAD_LETTER_TIMES]
+        if key in table or len(table) < MAX_CLAIMED:
+            self._add(DEAD_LETTER_TIMES, key, 1)
 
     def registered(self, name: str, milliseconds: int) -> None:
         """A group of a heartbeat was entered (`CONSUMER_REGISTER_TIME`, `PRODUCER_REGISTER_TIME`)."""
@@ -243,6 +249,7 @@ class QueueStats:
         """Forget what there is of a group."""
         _drop(self._gets, lambda key: key[2] == group)
         _drop(self.last_reads, lambda key: key[2] == group)
+        _drop(self._by_name[DEAD_LETTER_TIMES], lambda key: key.split("@")[-2] == group)
 
     # ----------------------------------------------------------------- asking
 

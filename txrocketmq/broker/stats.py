@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from txrocketmq.broker.figures import DAY, HOUR, MINUTE, NOTHING, Figures, Snapshot, Span
-from txrocketmq.broker.queue_stats import QueueStats
+from txrocketmq.broker.queue_stats import MAX_CLAIMED, QueueStats
 from txrocketmq.model.names import LMQ_PREFIX, is_lmq
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
@@ -31,6 +31,8 @@ BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
 BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
 
 SEPARATOR = "@"
+OTHERS = "others"
+"""The name under which is counted what has no room of its own."""
 
 
 _Sample = tuple[int, int, int, int]
@@ -171,11 +173,11 @@ class BrokerStats:
 
     def of_send_back(self, topic: str, group: str) -> Counter:
         """The counter of what a group sends back, made when there is none."""
-        return self._counter(self.send_backs, f"{topic}{SEPARATOR}{group}", topic)
+        return self._claimed(self.send_backs, f"{topic}{SEPARATOR}{group}", topic)
 
     def of_dead_letter(self, topic: str, group: str) -> Counter:
         """The counter of what a group gives up, made when there is none."""
-        return self._counter(self.dead_letters, f"{topic}{SEPARATOR}{group}", topic)
+        return self._claimed(self.dead_letters, f"{topic}{SEPARATOR}{group}", topic)
 
     def of_queue(self, topic: str, queue_id: int) -> Counter:
         """The counter of what is put to one queue, made when there is none."""
@@ -187,13 +189,19 @@ class BrokerStats:
 
     def of_acks(self, topic: str, group: str) -> Counter:
         """The counter of what a group popped and acknowledged, made when there is none."""
-        return self._counter(self.acks, f"{topic}{SEPARATOR}{group}", topic)
+        return self._claimed(self.acks, f"{topic}{SEPARATOR}{group}", topic)
 
     def _counter(self, table: dict[str, Counter], key: str, topic: str) -> Counter:
         counter = table.get(key)
         if counter is None:
             counter = table[key] = Counter(self._is_system(topic))
         return counter
+
+    def _claimed(self, table: dict[str, Counter], key: str, topic: str) -> Counter:
+        """A counter whose name a client may make up: when there are too many, all new names are counted as one."""
+        if key not in table and len(table) >= MAX_CLAIMED:
+            key = topic = OTHERS
+        return self._counter(table, key, topic)
 
     def topic_deleted(self, topic: str) -> None:
         """Forget the counters of a topic."""

@@ -42,6 +42,11 @@ from txrocketmq.remoting.dispatch import Reply, Request
 MAX_BATCH_OFFSETS = 65_536
 """Offsets that one entry of a batch may name."""
 
+USUAL_WEIGHT = 64
+WEIGHT_OF_A_TURN = 64 * 128
+"""Entries of a batch that are served before others have their turn: some hundred, fewer of those that name many offsets. An entry weighs
+64, and what its set of offsets has in bytes."""
+
 NOT_SET = "not set any response code"
 """What official brokers leave in the remark of some successes."""
 
@@ -93,7 +98,12 @@ class AckProcessor:
         if not acks:
             return Reply(ResponseCode.NO_MESSAGE.value)
         reply = Reply()
+        weight = 0
         for ack in acks:
+            if weight > WEIGHT_OF_A_TURN:
+                weight = 0
+                await self._parts.pause()
+            weight += USUAL_WEIGHT + len(ack.bit_set or b"")
             answer = await self._ack_several(request, ack, broker_name)
             if answer.code != ResponseCode.SUCCESS:
                 reply = answer
@@ -107,6 +117,9 @@ class AckProcessor:
         topic = topic_of_kind(ack.topic or "", group, ack.retry)
         check_revive_queue(ack.revive_queue_id, parts.points.queue_count)
         check_times(ack.pop_time, ack.invisible_time)
+        if parts.topics.get(topic) is None:
+            # Nothing of it comes again; whatever name a client makes up is not to be remembered.
+            return Reply()
         key = (topic, group, ack.queue_id)
         least, most = parts.bounds(topic, ack.queue_id)
         offsets = [

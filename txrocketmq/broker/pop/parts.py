@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from twisted.internet.defer import Deferred
+
 from txrocketmq.broker.pop.check_points import CheckPoints
 from txrocketmq.broker.pop.checks import PopChecks
 from txrocketmq.broker.pop.inflight import InFlight
@@ -28,6 +30,7 @@ class PopParts(NamedTuple):
 
     :ivar free: told the key of a queue that may be popped again: somebody may wait for it.
     :ivar block_changed: told the key of a queue whose block by an ordered pop begins or ends at another time.
+    :ivar pause: fires when others have had their turn.
     """
 
     config: BrokerConfig
@@ -43,6 +46,7 @@ class PopParts(NamedTuple):
     now_ms: Callable[[], int]
     free: Callable[[Key], object]
     block_changed: Callable[[Key], object]
+    pause: Callable[[], Deferred[None]]
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Smallest and next logical offset of a queue; the widest there may be while it is derived from the log: what was popped

@@ -107,6 +107,7 @@ class PopService(Feature):
             core.now_ms,
             self._free,
             self._block_changed,
+            self._pause,
         )
         chance = self.chance = random.Random()
         subscriptions = Subscriptions(config, core.consumers, core.groups, core.filters)
@@ -300,6 +301,11 @@ class PopService(Feature):
             self._block_changed(key)
         else:
             self._free(key)
+
+    def _pause(self) -> Deferred[None]:
+        paused: Deferred[None] = Deferred()
+        self._clock.callLater(0, paused.callback, None)
+        return paused
 
     def _newest_record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
         """The record of a message that just arrived, None where it is not at hand."""
