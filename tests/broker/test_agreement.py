@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from log_watch import logged
 from operators import Client, told
 from small_broker import Peer, SmallBroker
-from twisted.logger import formatEvent, globalLogPublisher
+from twisted.logger import formatEvent
 
 from txrocketmq.broker.agreement import difference
 from txrocketmq.model.codes import RequestCode
@@ -19,16 +19,8 @@ R = RequestCode
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
     """What is logged about groups that do not agree."""
-    found: list[str] = []
-
-    def observe(event: Any) -> None:
-        line = formatEvent(event)
-        if "subscribe" in line:
-            found.append(line)
-
-    globalLogPublisher.addObserver(observe)
-    yield found
-    globalLogPublisher.removeObserver(observe)
+    with logged(lambda event: "subscribe" in str(formatEvent(event))) as found:
+        yield found
 
 
 def figures(peer: Peer) -> dict[str, str]:

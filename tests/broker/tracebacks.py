@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from twisted.logger import LogEvent, globalLogPublisher
+from log_watch import logged
 
 
-class Log:
-    """Remembers tracebacks."""
+class Log(NamedTuple):
+    """Tracebacks so far."""
 
-    def __init__(self) -> None:
-        self.tracebacks: list[str] = []
-
-    def __call__(self, event: LogEvent) -> None:
-        failure = event.get("log_failure")
-        if failure is not None:
-            self.tracebacks.append(failure.getTraceback())
+    tracebacks: list[str]
 
 
 @contextmanager
 def watched() -> Iterator[Log]:
     """Watch for as long as the block runs."""
-    seen = Log()
-    globalLogPublisher.addObserver(seen)
-    try:
-        yield seen
-    finally:
-        globalLogPublisher.removeObserver(seen)
+    with logged(
+        lambda event: event.get("log_failure") is not None,
+        lambda event: event["log_failure"].getTraceback(),
+    ) as tracebacks:
+        yield Log(tracebacks)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from name_server import World, register
 from small_broker import SmallBroker
-from twisted.logger import LogEvent, globalLogPublisher
+from tracebacks import Log, watched
 
 from txrocketmq.broker.operations import OPERATIONS as BROKER_OPERATIONS
 from txrocketmq.codec.bodies import LockBatchRequestBody, encode_body
@@ -211,29 +211,13 @@ def requests(draw: st.DrawFn, operations: Iterable[Operation]) -> RemotingComman
     )
 
 
-class Failures:
-    """Remembers what was logged with a traceback."""
-
-    def __init__(self) -> None:
-        self.tracebacks: list[str] = []
-
-    def __call__(self, event: LogEvent) -> None:
-        failure = event.get("log_failure")
-        if failure is not None:
-            self.tracebacks.append(failure.getTraceback())
-
-
 @pytest.fixture
-def failures() -> Iterator[Failures]:
-    seen = Failures()
-    globalLogPublisher.addObserver(seen)
-    yield seen
-    globalLogPublisher.removeObserver(seen)
+def failures() -> Iterator[Log]:
+    with watched() as seen:
+        yield seen
 
 
-def check(
-    connect: Callable[[], Any], link: Any, request: RemotingCommand, failures: Failures
-) -> Any:
+def check(connect: Callable[[], Any], link: Any, request: RemotingCommand, failures: Log) -> Any:
     """Send a request and look at what came of it; the link for the next one."""
     link.protocol.dataReceived(request.encode())
     frames = FrameSplitter().feed(link.transport.value())
@@ -252,7 +236,7 @@ def check(
 
 @FUZZ
 @given(requests=st.lists(requests(BROKER_OPERATIONS), min_size=5, max_size=5))
-def _fuzz_broker(requests: list[RemotingCommand], broker: SmallBroker, failures: Failures) -> None:
+def _fuzz_broker(requests: list[RemotingCommand], broker: SmallBroker, failures: Log) -> None:
     link = broker.connect()
     for request in requests:
         link = check(broker.connect, link, request, failures)
@@ -260,7 +244,7 @@ def _fuzz_broker(requests: list[RemotingCommand], broker: SmallBroker, failures:
     link.protocol.connectionLost()
 
 
-def test_a_broker_survives_any_request(failures: Failures) -> None:
+def test_a_broker_survives_any_request(failures: Log) -> None:
     broker = SmallBroker()
     broker.connect().send("Kept", b"before")
     _fuzz_broker(broker=broker, failures=failures)
@@ -276,7 +260,7 @@ def test_a_broker_survives_any_request(failures: Failures) -> None:
 
 @FUZZ
 @given(requests=st.lists(requests(NAME_SERVER_OPERATIONS), min_size=5, max_size=5))
-def _fuzz_name_server(requests: list[RemotingCommand], world: World, failures: Failures) -> None:
+def _fuzz_name_server(requests: list[RemotingCommand], world: World, failures: Log) -> None:
     link = world.connect()
     for request in requests:
         link = check(world.connect, link, request, failures)
@@ -284,7 +268,7 @@ def _fuzz_name_server(requests: list[RemotingCommand], world: World, failures: F
     link.protocol.connectionLost()
 
 
-def test_a_name_server_survives_any_request(failures: Failures) -> None:
+def test_a_name_server_survives_any_request(failures: Log) -> None:
     world = World()
     assert register(world.connect()).code == 0
     _fuzz_name_server(world=world, failures=failures)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from log_watch import logged
 from name_server import World, register, topics
-from twisted.logger import formatEvent, globalLogPublisher
 
 from txrocketmq.codec.headers import GetRouteInfoRequestHeader, UnRegisterBrokerRequestHeader
 from txrocketmq.model.codes import RequestCode
@@ -286,14 +286,8 @@ def test_a_hundred_links_that_close_together_leave_the_others_routes():
 @pytest.fixture
 def entries() -> Iterator[list[str]]:
     """What is logged during a test."""
-    found: list[str] = []
-
-    def note(event: dict[str, Any]) -> None:
-        found.append(formatEvent(event))
-
-    globalLogPublisher.addObserver(note)
-    yield found
-    globalLogPublisher.removeObserver(note)
+    with logged() as found:
+        yield found
 
 
 def test_a_name_that_two_live_brokers_have_is_told(entries: list[str]) -> None:

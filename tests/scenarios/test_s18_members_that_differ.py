@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from log_watch import logged
 from operators import Client, told
 from small_broker import Peer, SmallBroker
-from twisted.logger import formatEvent, globalLogPublisher
+from twisted.logger import formatEvent
 
 from txrocketmq.model.codes import RequestCode
 
@@ -27,16 +27,8 @@ def broker() -> Iterator[SmallBroker]:
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
     """What is logged about the group."""
-    found: list[str] = []
-
-    def observe(event: Any) -> None:
-        line = formatEvent(event)
-        if "subscribe" in line:
-            found.append(line)
-
-    globalLogPublisher.addObserver(observe)
-    yield found
-    globalLogPublisher.removeObserver(observe)
+    with logged(lambda event: "subscribe" in str(formatEvent(event))) as found:
+        yield found
 
 
 def status(broker: SmallBroker) -> tuple[str | None, str | None]:

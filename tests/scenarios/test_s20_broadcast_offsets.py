@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from consumer_world import ConsumerWorld, Diary, queue
+from log_watch import is_warning, logged
 from small_world import start_broker, stop_broker
-from twisted.logger import formatEvent, globalLogPublisher
 
 from txrocketmq.client.consumer.offsets import decode_offsets, encode_offsets
 from txrocketmq.model.codes import RequestCode
@@ -22,15 +22,8 @@ NAME_SERVER = "192.0.2.1:9876"
 
 @pytest.fixture
 def warnings() -> Iterator[list[str]]:
-    found: list[str] = []
-
-    def observe(event: Any) -> None:
-        if getattr(event.get("log_level"), "name", "") in ("warn", "error", "critical"):
-            found.append(formatEvent(event))
-
-    globalLogPublisher.addObserver(observe)
-    yield found
-    globalLogPublisher.removeObserver(observe)
+    with logged(is_warning) as found:
+        yield found
 
 
 def consumer(world: ConsumerWorld, diary: Diary, start: bool = True) -> Any:

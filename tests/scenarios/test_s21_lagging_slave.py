@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ha_network import Network
+from log_watch import logged
 from small_broker import SmallBroker, pull_header
 
 from txrocketmq.codec.headers import (
@@ -114,20 +115,13 @@ def test_the_consumer_waits_where_it_is(lag: Lag) -> None:
 
 
 def test_the_log_stays_quiet(lag: Lag) -> None:
-    from twisted.logger import globalLogPublisher
-
-    lines: list[Any] = []
-    observer = lines.append
-    globalLogPublisher.addObserver(observer)
-    try:
+    with logged() as lines:
         for _ in range(6):
             number = lag.pull(TOTAL - BEHIND + AHEAD)
             lag.settle(12)
             lag.reader.answer(number)
-    finally:
-        globalLogPublisher.removeObserver(observer)
     # A minute and more, pulls and tries to reach the master in it.
-    assert len(lines) <= 7, [line.get("log_format") for line in lines]
+    assert len(lines) <= 7, lines
 
 
 def test_it_goes_on_when_the_slave_has_caught_up(lag: Lag) -> None:

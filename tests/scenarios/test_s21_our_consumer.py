@@ -9,9 +9,9 @@ import pytest
 from client_world import NAME_SERVER
 from consumer_world import FIRST, ConsumerWorld, Diary, queue
 from ha_network import Network as Nowhere
+from log_watch import logged
 from small_broker import SmallBroker
 from small_world import remoting_client, start_broker, stop_broker
-from twisted.logger import globalLogPublisher
 
 from txrocketmq.codec.record import encode_record
 from txrocketmq.model.heartbeat import ConsumeFromWhere
@@ -83,15 +83,8 @@ class Lagging(ConsumerWorld):
 
 @pytest.fixture
 def lines() -> Iterator[list[Any]]:
-    found: list[Any] = []
-
-    def observe(event: Any) -> None:
-        if "client" in event.get("log_namespace", ""):
-            found.append(event)
-
-    globalLogPublisher.addObserver(observe)
-    yield found
-    globalLogPublisher.removeObserver(observe)
+    with logged(lambda event: "client" in event.get("log_namespace", "")) as found:
+        yield found
 
 
 def test_the_consumer_waits_where_it_is_and_goes_on_there(lines: list[Any]) -> None:
@@ -110,7 +103,7 @@ def test_the_consumer_waits_where_it_is_and_goes_on_there(lines: list[Any]) -> N
     world.network.skip(60)
     assert len(diary.seen) == 20
     assert consumer.offsets.noted(queue(0)) == 80
-    assert len(lines) <= 6, [line.get("log_format") for line in lines]
+    assert len(lines) <= 6, lines
     # It catches up: to where the group is, and then further.
     world.replicate(50)
     world.network.skip(5)

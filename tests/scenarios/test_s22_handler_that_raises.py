@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from consumer_world import SUCCESS, ConsumerWorld, Diary
+from log_watch import is_error, logged
 from twisted.internet.defer import Deferred
-from twisted.logger import globalLogPublisher
 
 from txrocketmq.client.consumer.handlers import ConsumeOrderlyStatus
 from txrocketmq.testing.pools import ManualPool
@@ -19,15 +19,8 @@ TIMEOUT_MINUTES = 0.25  # 15 s
 @pytest.fixture
 def faults() -> Iterator[list[Any]]:
     """Errors in the log."""
-    found: list[Any] = []
-
-    def observe(event: Any) -> None:
-        if getattr(event.get("log_level"), "name", "") in ("error", "critical"):
-            found.append(event)
-
-    globalLogPublisher.addObserver(observe)
-    yield found
-    globalLogPublisher.removeObserver(observe)
+    with logged(is_error, show=lambda event: event) as found:
+        yield found
 
 
 def failing_later() -> Deferred[Any]:

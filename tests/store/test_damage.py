@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
+from log_watch import is_warning, logged
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from tests.store.test_recovery import (
     FILE,
@@ -38,15 +38,8 @@ INDEX = "/store/index"
 @pytest.fixture
 def said() -> Iterator[list[str]]:
     """What the log says of level warning and above."""
-    lines: list[str] = []
-
-    def observe(event: LogEvent) -> None:
-        if event["log_level"].name in ("warn", "error", "critical"):
-            lines.append(formatEvent(event))
-
-    globalLogPublisher.addObserver(observe)
-    yield lines
-    globalLogPublisher.removeObserver(observe)
+    with logged(is_warning) as lines:
+        yield lines
 
 
 # --------------------------------------------------------------------------- queues after an orderly stop

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_watch import logged
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import formatEvent
 from twisted.python.failure import Failure
 
 from tests.store.test_batchqueue import BATCHES, batch
@@ -151,14 +152,8 @@ def test_foreign_files_in_any_directory_disturb_nothing_and_stay(tmp_path: Path,
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    lines: list[str] = []
-
-    def observe(event: LogEvent) -> None:
-        lines.append(f"{formatEvent(event)} {event.get('log_failure', '')}")
-
-    globalLogPublisher.addObserver(observe)
-    yield lines
-    globalLogPublisher.removeObserver(observe)
+    with logged(show=lambda event: f"{formatEvent(event)} {event.get('log_failure', '')}") as lines:
+        yield lines
 
 
 def lengthened(root: Path, place: str, which: int) -> tuple[Path, str]:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
-from zope.interface import implementer
+from log_watch import logged
+from twisted.logger import LogEvent
 
 from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IDisk
@@ -52,11 +52,8 @@ def directory(tmp_path: Path) -> str:
 @pytest.fixture
 def messages() -> Iterator[list[LogEvent]]:
     """What is logged while the test runs."""
-    events: list[LogEvent] = []
-    observer = implementer(ILogObserver)(lambda event: events.append(event))
-    globalLogPublisher.addObserver(observer)
-    yield events
-    globalLogPublisher.removeObserver(observer)
+    with logged(show=lambda event: event) as events:
+        yield events
 
 
 def unit(number: int) -> bytes:

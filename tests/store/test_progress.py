@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from log_watch import logged
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from tests.store.test_catchup import NOTHING_FIRST, Opened, without_index, without_queues
 from tests.store.test_recovery import kill, put
@@ -22,14 +22,8 @@ CONFIG = small_config(mapped_file_size_commit_log=MIB)
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    lines: list[str] = []
-
-    def observe(event: LogEvent) -> None:
-        lines.append(formatEvent(event))
-
-    globalLogPublisher.addObserver(observe)
-    yield lines
-    globalLogPublisher.removeObserver(observe)
+    with logged() as lines:
+        yield lines
 
 
 def left(by: str) -> tuple[MemoryDisk, int]:
