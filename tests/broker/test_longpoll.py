@@ -227,6 +227,14 @@ def test_a_peer_that_never_reads_leaves_nothing_behind() -> None:
     assert desk.clock.getDelayedCalls() == []
 
 
+def test_a_pull_whose_link_was_lost_while_it_was_read_is_not_held() -> None:
+    desk = Desk()
+    link = FakeConnection()
+    link.is_open = False
+    assert not desk.held.hold(desk.pull(connection=link, hold_ms=10**12))
+    assert (desk.held.count, desk.held.size_bytes) == (0, 0)
+
+
 def test_what_held_pulls_take_is_bounded() -> None:
     desk = Desk()
     most = MAX_HELD_BYTES // 2

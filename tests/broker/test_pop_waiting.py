@@ -99,6 +99,70 @@ def test_sql_filters_are_evaluated_for_pops_and_wake_ups(
     assert popped.bodies == [b"yes"]
 
 
+def test_many_filters_read_a_message_once(
+    broker: SmallBroker, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.config.enable_property_filter = True
+    # The first message of a queue wakes everybody.
+    consumer.peer.send(properties=properties(a="-1"))
+    others = [PopConsumer(broker, f"G{number}", 42_001 + number) for number in range(5)]
+    waits = [other.wait(exp_type="SQL92", exp=f"a > {n}") for n, other in enumerate(others)]
+    waiting = service(broker).pops.waiting
+    reads: list[tuple[str, int, int]] = []
+    read = waiting._read_record
+
+    def counted(topic: str, queue_id: int, offset: int) -> bytes | None:
+        reads.append((topic, queue_id, offset))
+        return read(topic, queue_id, offset)
+
+    monkeypatch.setattr(waiting, "_read_record", counted)
+    consumer.peer.send(body=b"three", properties=properties(a="3"))
+    turn(broker)
+    assert reads == [("TopicA", 0, 1)]
+    found = [other.answer(opaque) for other, opaque in zip(others, waits, strict=True)]
+    assert [popped and popped.bodies for popped in found] == [[b"three"]] * 3 + [None] * 2
+
+
+def test_a_pop_that_reads_much_for_its_filter_lets_others_have_their_turn(
+    broker: SmallBroker, consumer: PopConsumer
+) -> None:
+    broker.config.enable_property_filter = True
+    for queue_id in (0, 1):
+        for _ in range(100):
+            consumer.peer.send(properties=properties(a="3"), queue_id=queue_id)
+    waiting = consumer.wait(exp_type="SQL92", exp="a > 5", poll_ms=0)
+    offsets = [broker.core.offsets.query("G", "TopicA", queue_id) for queue_id in (0, 1)]
+    assert sorted(offsets) == [-1, 100]
+    assert consumer.answer(waiting) is None
+    for _ in range(3):
+        turn(broker)
+    popped = consumer.answer(waiting)
+    assert popped is not None
+    assert popped.messages == []
+    assert [broker.core.offsets.query("G", "TopicA", queue_id) for queue_id in (0, 1)] == [100, 100]
+
+
+def test_a_link_that_is_lost_while_its_pop_is_served_is_not_woken_instead_of_others(
+    broker: SmallBroker, consumer: PopConsumer
+) -> None:
+    broker.config.enable_property_filter = True
+    for _ in range(100):
+        consumer.peer.send(properties=properties(a="3"))
+    wants = {"exp_type": "SQL92", "exp": "a > 5"}
+    gone = PopConsumer(broker, port=42_001)
+    gone.wait(**wants, poll_ms=1_000_000)
+    gone.peer.close()
+    waiting = consumer.wait(**wants)
+    for _ in range(3):
+        turn(broker)
+    assert service(broker).pops.waiting.count == 1
+    consumer.peer.send(body=b"yes", properties=properties(a="7"))
+    turn(broker)
+    popped = consumer.answer(waiting)
+    assert popped is not None
+    assert popped.bodies == [b"yes"]
+
+
 def test_a_queue_of_unwanted_messages_is_passed_over(
     broker: SmallBroker, consumer: PopConsumer
 ) -> None:

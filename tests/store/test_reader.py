@@ -243,6 +243,31 @@ def test_a_filter_may_look_into_the_record() -> None:
     assert (found.filtered_count, found.next_begin_offset) == (5, 10)
 
 
+def test_a_slow_filter_ends_a_read_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+
+    class Slow(OddBodies):
+        """Takes a tenth of a millisecond for each message, and wants few."""
+
+        def matches_record(self, record: bytes) -> bool:
+            now_s[0] += 0.0001
+            return int(decode_record(record)[0].body.split(b":")[0]) == 1990
+
+    monkeypatch.setattr("txrocketmq.store.reader.monotonic", lambda: now_s[0])
+    store = filled(2000)
+    offset, received = 0, []
+    while offset < 2000:
+        before_s = now_s[0]
+        found = get(store, offset, count=20_000, message_filter=Slow())
+        assert now_s[0] - before_s <= 0.03
+        assert found.next_begin_offset > offset
+        received += numbers(found)
+        if not received:
+            assert found.status is Status.NO_MATCHED_MESSAGE
+        offset = found.next_begin_offset
+    assert received == [1990]
+
+
 def test_only_the_low_bits_of_a_tags_code_count() -> None:
     only = TagsFilter([tags_code("TagA"), -5])
     assert only.matches_tags_code(tags_code("TagA"))

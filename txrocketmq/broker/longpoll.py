@@ -112,7 +112,10 @@ class HeldPulls:
         self.size_bytes = 0
 
     def hold(self, pull: HeldPull) -> bool:
-        """Keep a pull until a message arrives or its time is over; False when there is no room for more."""
+        """Keep a pull until a message arrives or its time is over; False when there is no room for more, or nobody to be answered: a link may
+        be lost while a cold read takes its time."""
+        if not pull.connection.is_open:
+            return False
         if self.count >= self._capacity() or self.size_bytes + pull.size_bytes > MAX_HELD_BYTES:
             return False
         pull.is_held = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from time import monotonic
 
 from twisted.internet.defer import Deferred
 
@@ -36,6 +37,11 @@ MIN_PULL_BYTES = 100
 MAX_PULL_UNITS = 16_384
 """Queue entries that one pull looks at, whatever number it asks for: a filter that nothing passes must not go over millions at
 once (10 to 20 ms for this many)."""
+
+RECORDS_OF_A_LOOK = 64
+FILTER_S = 0.02
+"""How long records are asked whether a filter wants them, so many at a time; then the read ends where it is, as at `MAX_PULL_UNITS`. A long
+filter may need a tenth of a millisecond for each."""
 
 QUERY_ROUNDS = 3
 """How often a query by key goes on with older entries when none of the found ones can be read."""
@@ -185,7 +191,11 @@ class StoreReader:
             offset,
         )
         # Without a filter a message is as good as a unit.
+        is_slow = message_filter is not None and message_filter.needs_record
         step = max(1, max_messages) if message_filter is None else 256
+        if is_slow:
+            step = RECORDS_OF_A_LOOK
+        began_s = monotonic()
         end = min(offset + most_units, queue.max_index)
         while batch.next_offset < end and not batch.is_full:
             before = batch.next_offset
@@ -195,6 +205,8 @@ class StoreReader:
                 if not batch.spans:
                     batch.status = _Status.OFFSET_FOUND_NULL
                     batch.next_offset = self._corrected(before, queue.next_file_index(before))
+                break
+            if is_slow and monotonic() - began_s > FILTER_S:
                 break
         behind = self._commit_log.max_offset - batch.last_physical_offset
         return GetMessageResult(

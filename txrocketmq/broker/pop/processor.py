@@ -45,6 +45,8 @@ from txrocketmq.store.results import GetMessageResult, GetMessageStatus
 
 NO_BYTE_LIMIT = 2**31 - 1
 MAX_MESSAGES = 32
+FILTERED_OF_A_TURN = 64
+"""Messages that are read for a filter before others have their turn; looked at after each queue."""
 LATE_MS = 500
 """A request that comes so long after its own time is not served."""
 FROM_MIN = 0
@@ -81,6 +83,7 @@ class Pop:
     """One request while it is served.
 
     :ivar rest: messages that are known to be left.
+    :ivar filtered: messages that were read and not wanted since others had their turn.
     :ivar invisible_ms: how long what it takes is nobody else's.
     :ivar goes_on: it found only what the group does not want: there may be more behind it.
     :ivar log_end: where the log ended when it began.
@@ -88,6 +91,7 @@ class Pop:
 
     __slots__ = (
         "count",
+        "filtered",
         "goes_on",
         "header",
         "invisible_ms",
@@ -118,6 +122,7 @@ class Pop:
         self.pop_time_ms = pop_time_ms
         self.revive_queue = revive_queue
         self.rest = 0
+        self.filtered = 0
         self.goes_on = False
         self.log_end = 0
         self.count = 0
@@ -249,6 +254,10 @@ class PopProcessor:
         order = range(queues)
         for index in reversed(order) if self._parts.config.priority_order_asc else order:
             await self._pop_queue(pop, topic.topic_name or "", (chance + index) % queues, is_retry)
+            if pop.filtered >= FILTERED_OF_A_TURN:
+                # Each queue is as much work as a pull.
+                pop.filtered = 0
+                await self._parts.pause()
 
     async def _pop_queue(self, pop: Pop, topic: str, queue_id: int, is_retry: bool) -> None:
         key = (topic, pop.header.consumer_group, queue_id)
@@ -295,6 +304,7 @@ class PopProcessor:
             parts.offsets.commit(group, topic, queue_id, found.next_begin_offset, pop.peer)
             offset = found.next_begin_offset
             found = await self._read(pop, key, offset)
+        pop.filtered += found.filtered_count
         if found.queue_offsets:
             if not await self._note(pop, key, offset, found):
                 pop.rest += len(found.queue_offsets)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -118,7 +118,8 @@ class Waiting:
         message_filter: IMessageFilter | None = None,
     ) -> Held:
         """Let a request wait until a message arrives or its time is over."""
-        if poll_ms <= 0 or self._is_stopped:
+        if poll_ms <= 0 or self._is_stopped or not request.connection.is_open:
+            # A link may be lost while a pop waits for the device: who is not there must not be woken instead of others.
             return Held.OVER
         deadline_ms = born_ms + poll_ms - EARLY_MS
         now_ms = int(self._clock.seconds() * 1000)
@@ -163,12 +164,12 @@ class Waiting:
         if groups is not None:
             interval = self._config.pop_long_polling_force_notify_interval
             is_forced = interval > 0 and (next_offset - 1) % interval == 0
+            # Read once, whatever number of filters ask for it.
+            read = cache(partial(self._read_record, topic, queue_id, next_offset - 1))
             for group in tuple(groups):
                 for asked in (ANY_QUEUE, queue_id):
                     waiter = self._first((topic, group, asked))
-                    if waiter is not None and (
-                        is_forced or self._wants(waiter, topic, queue_id, next_offset, tags_code)
-                    ):
+                    if waiter is not None and (is_forced or self._wants(waiter, tags_code, read)):
                         self._make_ready(waiter)
         for origin, group in tuple(self._of_retry.get(topic, ())):
             self.wake_group(origin, group)
@@ -182,9 +183,8 @@ class Waiting:
         for origin, group in tuple(self._of_retry.get(topic, ())):
             self.wake_group(origin, group)
 
-    def _wants(
-        self, waiter: Waiter, topic: str, queue_id: int, next_offset: int, tags_code: int
-    ) -> bool:
+    @staticmethod
+    def _wants(waiter: Waiter, tags_code: int, read: Callable[[], bytes | None]) -> bool:
         wanted = waiter.message_filter
         if wanted is None:
             return True
@@ -192,7 +192,7 @@ class Waiting:
             return False
         if not wanted.needs_record:
             return True
-        record = self._read_record(topic, queue_id, next_offset - 1)
+        record = read()
         return record is None or bool(wanted.matches_record(record))
 
     def wake(self, key: Key) -> bool:
