@@ -16,13 +16,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from launch import environment, twistd, wait_until
+from request_headers import pull_header, send_header
 
 from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.codec.frame import FrameSplitter
 from txrocketmq.codec.headers import (
     Header,
-    PullMessageRequestHeader,
-    SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
 from txrocketmq.codec.record import decode_records
@@ -375,40 +374,3 @@ def asks_to_slow_down(answer: RemotingCommand) -> bool:
     """Whether a send was refused because the broker is behind, not because it cannot or may not take it."""
     words = ("[PC_SYNCHRONIZED]", "[TIMEOUT_CLEAN_QUEUE]", "[REJECTREQUEST]")
     return answer.code == ResponseCode.SYSTEM_BUSY and (answer.remark or "").startswith(words)
-
-
-def send_header(topic: str, **fields: Any) -> SendMessageRequestHeaderV2:
-    """A short send header with everything that is required."""
-    values: dict[str, Any] = {
-        "producer_group": "P",
-        "topic": topic,
-        "default_topic": "TBW102",
-        "default_topic_queue_nums": 4,
-        "queue_id": 0,
-        "sys_flag": 0,
-        "born_timestamp": 1_700_000_000_000,
-        "flag": 0,
-        **fields,
-    }
-    return SendMessageRequestHeaderV2(**values)
-
-
-def pull_header(
-    topic: str, queue_id: int = 0, offset: int = 0, **fields: Any
-) -> PullMessageRequestHeader:
-    """A pull with its subscription, not waiting."""
-    values: dict[str, Any] = {
-        "consumer_group": "G",
-        "topic": topic,
-        "queue_id": queue_id,
-        "queue_offset": offset,
-        "max_msg_nums": 32,
-        "sys_flag": 4,
-        "commit_offset": 0,
-        "suspend_timeout_millis": 0,
-        "subscription": "*",
-        "sub_version": 0,
-        "expression_type": "TAG",
-        **fields,
-    }
-    return PullMessageRequestHeader(**values)

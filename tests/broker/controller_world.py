@@ -38,6 +38,15 @@ class Controller:
             SyncStateSet(sync_state_set=set(self.members), sync_state_set_epoch=self.change)
         )
 
+    def notice(self) -> h.NotifyBrokerRoleChangedRequestHeader:
+        """What brokers are told of their roles."""
+        return h.NotifyBrokerRoleChangedRequestHeader(
+            master_address=self.places[self.master or 0],
+            master_epoch=self.epoch,
+            sync_state_set_epoch=self.change,
+            master_broker_id=self.master,
+        )
+
     def answer(self, asked: Asked) -> None:
         code = R(asked.command.code)
         if not self.is_up:
@@ -200,15 +209,8 @@ class Group:
 
     def notify(self, number: int) -> None:
         """The controller tells a broker who is master."""
-        controller = self.controller
-        header = h.NotifyBrokerRoleChangedRequestHeader(
-            master_address=controller.places[controller.master or 0],
-            master_epoch=controller.epoch,
-            sync_state_set_epoch=controller.change,
-            master_broker_id=controller.master,
-        )
         answer = self.peers[f"192.0.2.{number}"].ask(
-            R.NOTIFY_BROKER_ROLE_CHANGED, header, controller.set()
+            R.NOTIFY_BROKER_ROLE_CHANGED, self.controller.notice(), self.controller.set()
         )
         assert answer.code == 0
 

@@ -116,39 +116,34 @@ class PopConsumer:
             "2": f"%RETRY%{self.group}+{topic}",
         }[kind]
 
+    def _place(self, receipt: str, topic: str) -> dict[str, Any]:
+        """What a receipt says, as headers say it."""
+        parts = receipt.split(" ")
+        return {
+            "consumer_group": self.group,
+            "topic": self.real_topic(topic, receipt),
+            "queue_id": int(parts[6]),
+            "extra_info": receipt,
+            "offset": int(parts[7]),
+        }
+
     def ack(self, popped: Popped, message: MessageExt, **fields: Any) -> RemotingCommand:
         """Acknowledge one message."""
         return self.ack_receipt(popped.receipt(message), message.topic, **fields)
 
     def ack_receipt(self, receipt: str, topic: str = "TopicA", **fields: Any) -> RemotingCommand:
-        parts = receipt.split(" ")
-        values: dict[str, Any] = {
-            "consumer_group": self.group,
-            "topic": self.real_topic(topic, receipt),
-            "queue_id": int(parts[6]),
-            "extra_info": receipt,
-            "offset": int(parts[7]),
-            **fields,
-        }
+        values = {**self._place(receipt, topic), **fields}
         return self.peer.ask(RequestCode.ACK_MESSAGE, AckMessageRequestHeader(**values))
 
     def change(self, receipt: str, invisible_ms: int, topic: str = "TopicA", **fields: Any) -> str:
         """Change the invisible time of one message; its new receipt."""
-        parts = receipt.split(" ")
-        values: dict[str, Any] = {
-            "consumer_group": self.group,
-            "topic": self.real_topic(topic, receipt),
-            "queue_id": int(parts[6]),
-            "extra_info": receipt,
-            "offset": int(parts[7]),
-            "invisible_time": invisible_ms,
-            **fields,
-        }
+        values = {**self._place(receipt, topic), "invisible_time": invisible_ms, **fields}
         answer = self.peer.ask_for(
             ChangeInvisibleTimeResponseHeader,
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
             ChangeInvisibleTimeRequestHeader(**values),
         )
+        parts = receipt.split(" ")
         parts[0] = parts[7]
         parts[1:4] = [str(answer.pop_time), str(answer.invisible_time), str(answer.revive_qid)]
         return " ".join(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from fakes import FakeClient
+from request_headers import pull_header, send_header
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import succeed
 from twisted.internet.task import Clock
@@ -16,10 +17,7 @@ from txrocketmq.codec.command import RemotingCommand, decode_command
 from txrocketmq.codec.frame import FrameSplitter
 from txrocketmq.codec.headers import (
     Header,
-    PullMessageRequestHeader,
     PullMessageResponseHeader,
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
 from txrocketmq.codec.record import decode_records
@@ -271,51 +269,6 @@ def assert_fired(deferred: Any) -> None:
     outcome: list[Any] = []
     deferred.addCallbacks(outcome.append, lambda failure: failure.raiseException())
     assert outcome, "not finished"
-
-
-def send_header(topic: str = "TopicA", **fields: Any) -> SendMessageRequestHeaderV2:
-    """A short send header with everything that is required."""
-    return SendMessageRequestHeaderV2(**_send_fields(topic, **fields))
-
-
-def long_send_header(topic: str = "TopicA", **fields: Any) -> SendMessageRequestHeader:
-    """The same with long names."""
-    return SendMessageRequestHeader(**_send_fields(topic, **fields))
-
-
-def _send_fields(topic: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "producer_group": "P",
-        "topic": topic,
-        "default_topic": "TBW102",
-        "default_topic_queue_nums": 4,
-        "queue_id": 0,
-        "sys_flag": 0,
-        "born_timestamp": START_S * 1000 - 5,
-        "flag": 0,
-        **fields,
-    }
-
-
-def pull_header(
-    topic: str = "TopicA", queue_id: int = 0, offset: int = 0, **fields: Any
-) -> PullMessageRequestHeader:
-    """A pull with its subscription, not waiting."""
-    values = {
-        "consumer_group": "G",
-        "topic": topic,
-        "queue_id": queue_id,
-        "queue_offset": offset,
-        "max_msg_nums": 32,
-        "sys_flag": 4,
-        "commit_offset": 0,
-        "suspend_timeout_millis": 0,
-        "subscription": "*",
-        "sub_version": 0,
-        "expression_type": "TAG",
-        **fields,
-    }
-    return PullMessageRequestHeader(**values)
 
 
 def properties(**values: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from golden import wire_frames
-from small_broker import Peer, SmallBroker, long_send_header, properties, send_header
+from request_headers import long_send_header
+from small_broker import Peer, SmallBroker, properties, send_header
 from twisted.internet.task import Clock
 
 from txrocketmq.codec.command import RemotingCommand, decode_command

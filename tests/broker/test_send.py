@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from request_headers import long_send_header
 from small_broker import (
     START_S,
     Peer,
     SmallBroker,
     assert_fired,
-    long_send_header,
     properties,
     send_header,
 )

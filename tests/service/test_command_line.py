@@ -146,25 +146,26 @@ def test_no_broker(start: Start, tmp_path: Path, command: tuple[str, ...]) -> No
     assert f"no broker is registered at name server {address}, so topic T9" in line
 
 
-def test_no_automatic_creation(start: Start, tmp_path: Path) -> None:
+def all_in_one_with(start: Start, setting: str) -> str:
+    """Start a name server and a broker that is set so; the name server's address."""
     port, address = free_ports(), f"127.0.0.1:{free_ports()}"
     server = start(
         "rocketmq", f"--namesrv-port={address.rpartition(':')[2]}", f"--set=listenPort={port}",
-        "--set=bindAddress=127.0.0.1", "--set=autoCreateTopicEnable=false",
+        "--set=bindAddress=127.0.0.1", f"--set={setting}",
     )  # fmt: skip
     server.wait_for("registered at name server")
+    return address
+
+
+def test_no_automatic_creation(start: Start, tmp_path: Path) -> None:
+    address = all_in_one_with(start, "autoCreateTopicEnable=false")
     line = failure(tmp_path, "send", "T9", "x", "-n", address)
     assert f"name server {address} knows no topic T9" in line
     assert "autoCreateTopicEnable" in line
 
 
 def test_no_permission(start: Start, tmp_path: Path) -> None:
-    port, address = free_ports(), f"127.0.0.1:{free_ports()}"
-    server = start(
-        "rocketmq", f"--namesrv-port={address.rpartition(':')[2]}", f"--set=listenPort={port}",
-        "--set=bindAddress=127.0.0.1", "--set=brokerPermission=4",
-    )  # fmt: skip
-    server.wait_for("registered at name server")
+    address = all_in_one_with(start, "brokerPermission=4")
     line = failure(tmp_path, "send", "T9", "x", "-n", address)
     assert "no permission" in line
     assert "T9" in line

@@ -457,14 +457,8 @@ class ControlledWorld:
     def _announce(self, number: int) -> None:
         """The controller tells a broker who is master."""
         elector = self.elector
-        header = h.NotifyBrokerRoleChangedRequestHeader(
-            master_address=elector.places[elector.master or 0],
-            master_epoch=elector.epoch,
-            sync_state_set_epoch=elector.change,
-            master_broker_id=elector.master,
-        )
         sent = RemotingCommand.create_request(
-            R.NOTIFY_BROKER_ROLE_CHANGED, header, body=elector.set()
+            R.NOTIFY_BROKER_ROLE_CHANGED, elector.notice(), body=elector.set()
         )
         self.notices.append((elector.places[number], sent.encode()[4:]))
         self._notify(*self.notices[-1])
