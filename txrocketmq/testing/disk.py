@@ -101,22 +101,43 @@ class PathLock:
         self._locked.discard(self._path)
 
 
-class NoReadAhead:
-    """A part of disks in memory."""
+class DiskInMemory:
+    """What disks in memory have in common.
+
+    :ivar capacity_bytes: beyond it ENOSPC; may be changed at any time.
+    :ivar locked: paths that are locked.
+    """
+
+    capacity_bytes: int
+    locked: set[str]
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all blocks."""
+        raise NotImplementedError
 
     def set_read_ahead(self, directory: str, is_on: bool) -> None:
         """See `IDisk`; nothing is ever read ahead here."""
 
+    def lock_directory(self, path: str) -> PathLock:
+        """See `IDisk`."""
+        if path in self.locked:
+            raise StoreLockedError(f"{path} is locked")
+        self.locked.add(path)
+        return PathLock(self.locked, path)
+
+    def usage(self, path: str) -> tuple[int, int]:
+        """See `IDisk`."""
+        return self.used_bytes, self.capacity_bytes
+
 
 @implementer(IDisk)
-class MemoryDisk(NoReadAhead):
+class MemoryDisk(DiskInMemory):
     """Files in memory.
 
-    :ivar capacity_bytes: beyond it ENOSPC; may be changed at any time.
     :ivar sync_error: raised by every sync while it is set.
     :ivar cold: paths of which `read_ready` says None.
     :ivar syncs: ``(path, start, end)`` of each sync.
-    :ivar locked: paths that are locked.
     :ivar boot_id: see `IDisk`.
     """
 
@@ -307,20 +328,7 @@ class MemoryDisk(NoReadAhead):
 
     def lock(self, path: str) -> PathLock:
         """See `IDisk`."""
-        if path in self.locked:
-            raise StoreLockedError(f"{path} is locked")
-        self.create(path, 0)
-        self._files[path].data[:] = b"lock"
-        self.locked.add(path)
-        return PathLock(self.locked, path)
-
-    def lock_directory(self, path: str) -> PathLock:
-        """See `IDisk`."""
-        if path in self.locked:
-            raise StoreLockedError(f"{path} is locked")
-        self.locked.add(path)
-        return PathLock(self.locked, path)
-
-    def usage(self, path: str) -> tuple[int, int]:
-        """See `IDisk`."""
-        return self.used_bytes, self.capacity_bytes
+        if path not in self.locked:
+            self.create(path, 0)
+            self._files[path].data[:] = b"lock"
+        return self.lock_directory(path)

@@ -24,9 +24,9 @@ from random import Random
 import attrs
 from zope.interface import implementer
 
-from txrocketmq.errors import StoreError, StoreLockedError
+from txrocketmq.errors import StoreError
 from txrocketmq.interfaces import IDisk, IMapping
-from txrocketmq.testing.disk import BLOCK_BYTES, BlockMapping, NoReadAhead, PathLock
+from txrocketmq.testing.disk import BLOCK_BYTES, BlockMapping, DiskInMemory, PathLock
 
 PAGE_BYTES = BLOCK_BYTES
 SECTOR_BYTES = 512
@@ -163,15 +163,13 @@ class SimulatedMapping(BlockMapping):
 
 
 @implementer(IDisk)
-class SimulatedDisk(NoReadAhead):
+class SimulatedDisk(DiskInMemory):
     """Files in memory that are lost and damaged as a real disk's are.
 
     :param rng: decides everything that is left to chance.
     :ivar faults: what goes wrong by itself; may be changed at any time.
-    :ivar capacity_bytes: beyond it ENOSPC; may be changed at any time.
     :ivar operations: how many disk operations there were.
     :ivar ended: the crash that happened, ``"power"`` or ``"kill"``; None while the disk is in use.
-    :ivar locked: paths that are locked.
     :ivar forgot: some sync failed and its pages are held for clean: what programs see and what the device holds differ for good.
     """
 
@@ -553,17 +551,6 @@ class SimulatedDisk(NoReadAhead):
             self.create(path, 0)
             self._write(self._file(path), 0, b"lock")
         return self.lock_directory(path)
-
-    def lock_directory(self, path: str) -> PathLock:
-        """See `IDisk`."""
-        if path in self.locked:
-            raise StoreLockedError(f"{path} is locked")
-        self.locked.add(path)
-        return PathLock(self.locked, path)
-
-    def usage(self, path: str) -> tuple[int, int]:
-        """See `IDisk`."""
-        return self.used_bytes, self.capacity_bytes
 
     # ------------------------------------------------------------------ for tests
 
