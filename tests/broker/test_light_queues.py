@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from operators import R, commit, committed, told
 from small_broker import Peer, SmallBroker, properties, pull_header, send_header
+from test_retry import send_back
 
 from txrocketmq.codec.fastjson import loads
 from txrocketmq.model.codes import RequestCode, ResponseCode
@@ -113,6 +114,62 @@ def test_too_many_light_queues_are_refused_in_the_official_words() -> None:
     answer = peer.ask(RequestCode.SEND_MESSAGE_V2, send_header(properties=text), b"x")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert (answer.remark or "").startswith("[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]")
+    broker.stop()
+
+
+WAITING = [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}]
+
+
+@pytest.mark.parametrize("later", WAITING)
+def test_what_could_not_be_put_when_its_time_has_come_is_refused_at_once(
+    later: dict[str, str],
+) -> None:
+    broker = SmallBroker(max_lmq_consume_queue_num=1, **LIGHT)
+    peer = broker.connect()
+    send(peer, 0, ONE)
+    for names, code in (
+        ("%LMQ%other", ResponseCode.SYSTEM_ERROR),
+        ("plain", ResponseCode.MESSAGE_ILLEGAL),
+        (ONE, ResponseCode.SUCCESS),
+    ):
+        text = properties(UNIQ_KEY="id", INNER_MULTI_DISPATCH=names, **later)
+        answer = peer.ask(RequestCode.SEND_MESSAGE_V2, send_header(properties=text), b"later")
+        assert answer.code == code
+    for _ in range(30):
+        broker.clock.advance(0.1)
+    assert peer.pull(ONE).bodies == [b"0", b"later"]
+    broker.stop()
+
+
+@pytest.mark.parametrize("later", WAITING)
+def test_a_message_for_too_many_light_queues_holds_up_nobody_when_its_time_has_come(
+    later: dict[str, str],
+) -> None:
+    broker = SmallBroker(max_lmq_consume_queue_num=1, **LIGHT)
+    peer = broker.connect()
+    for body, names in ((b"light", ONE), (b"plain", "")):
+        found = {"INNER_MULTI_DISPATCH": names} if names else {}
+        text = properties(UNIQ_KEY=body.decode(), **found, **later)
+        assert peer.send(body=body, properties=text).queue_offset >= 0
+    send(peer, 1, "%LMQ%first")
+    for _ in range(30):
+        broker.clock.advance(0.1)
+    assert peer.pull("TopicA").bodies == [b"light", b"plain"]
+    assert peer.pull(ONE).code == ResponseCode.PULL_NOT_FOUND
+    broker.stop()
+
+
+def test_a_message_of_light_queues_is_sent_back_however_many_there_are() -> None:
+    """A retry is put into no light queue."""
+    broker = SmallBroker(max_lmq_consume_queue_num=0, enable_multi_dispatch=True)
+    peer = broker.connect()
+    send(peer, 0, "%LMQ%one,%LMQ%two")
+    (message,) = peer.pull("TopicA").messages
+    broker.store_config.enable_lmq = True
+    send_back(peer, message)
+    for _ in range(11):
+        broker.clock.advance(1)
+    assert peer.pull("%RETRY%G").bodies == [b"0"]
     broker.stop()
 
 

@@ -17,6 +17,8 @@ from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.names import (
     LMQ_DISPATCH_SEPARATOR,
     LMQ_QUEUE_ID,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     is_lmq,
     topic_allows_lmq,
 )
@@ -27,6 +29,8 @@ from txrocketmq.store.queuetable import QueueTable
 from txrocketmq.store.results import PutMessageStatus
 
 DISPATCH_NAME = props.INNER_MULTI_DISPATCH.encode()
+
+_WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 _OFFSETS_NAME = props.INNER_MULTI_QUEUE_OFFSET.encode()
 
@@ -50,7 +54,12 @@ class LightQueues:
         Official brokers take names that are no light queue's, and stumble over them afterwards.
         """
         text = find_property(record.properties, props.INNER_MULTI_DISPATCH)
-        if not text or not text.strip() or not topic_allows_lmq(record.topic):
+        if not text or not text.strip():
+            return []
+        topic, waits = record.topic, record.topic in _WAITING_TOPICS
+        if waits:
+            topic = find_property(record.properties, props.REAL_TOPIC) or topic
+        if not topic_allows_lmq(topic):
             return []
         names = text.split(LMQ_DISPATCH_SEPARATOR)
         if not all(map(_is_name, names)):
@@ -59,7 +68,8 @@ class LightQueues:
         new = sum(table.appending(name, LMQ_QUEUE_ID) is None for name in set(names))
         if new and self._table.light_count + new > self._config.max_lmq_consume_queue_num:
             return PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
-        return names
+        # It is put into them when its time has come; what cannot be is not acknowledged now.
+        return [] if waits else names
 
     def offsets_text(self, record: MessageRecord, names: list[str]) -> bytes:
         """The message's properties with its offset in each of these queues."""

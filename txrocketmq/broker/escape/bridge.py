@@ -22,6 +22,7 @@ from twisted.logger import Logger
 
 from txrocketmq.broker.escape.places import Place, places_of, specific_place
 from txrocketmq.broker.other_brokers import OtherBrokers
+from txrocketmq.broker.stored import NEVER_TAKEN
 from txrocketmq.codec.headers import (
     GetMinOffsetRequestHeader,
     PullMessageRequestHeader,
@@ -62,6 +63,7 @@ _NEVER_STORED = (props.TRANSACTION_PREPARED,)
 """A committed transaction still has this property; sent again it would be half a message once more."""
 
 
+_PERHAPS_LIGHT = (*NEVER_TAKEN, PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
 _NOT_TAKEN = PutMessageResult(PutMessageStatus.PUT_TO_REMOTE_BROKER_FAIL, is_remote=True)
 
 
@@ -115,9 +117,26 @@ class EscapeBridge:
         A slave's result says nothing of where the message is (`PutMessageResult.is_remote`); nothing is raised.
         """
         if self.is_local:
-            return self._store.put_message(record)
+            return self._put_here(record)
         is_specific = record.topic.startswith(REVIVE_TOPIC_PREFIX)
         return Deferred.fromCoroutine(self._escape(record, is_specific=is_specific))
+
+    def _put_here(self, record: MessageRecord) -> PutMessageResult | Deferred[PutMessageResult]:
+        """Put a message that waited. Where it cannot be put into its light queues, as there are too many by now, it goes to its topic alone:
+        it was acknowledged, and others wait behind it."""
+        put = self._store.put_message(record)
+        if (
+            isinstance(put, Deferred)
+            or put.status not in _PERHAPS_LIGHT
+            or props.INNER_MULTI_DISPATCH.encode() not in record.properties
+        ):
+            return put
+        self._log.error(
+            "a message of {topic} cannot be put into its light queues, and is put to its topic alone: {status}",
+            topic=record.topic,
+            status=put.status.name,
+        )
+        return self._store.put_message(without(record, props.INNER_MULTI_DISPATCH))
 
     def put_to_specific_queue(
         self, record: MessageRecord, beside: str | None = None
