@@ -22,6 +22,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
+from bench.pooled_store import pooled_store
 from txrocketmq import native
 from txrocketmq.broker.config_files import ConfigFiles
 from txrocketmq.broker.core import BrokerCore
@@ -32,9 +33,7 @@ from txrocketmq.model.codes import LanguageCode, RequestCode
 from txrocketmq.remoting.client import RemotingClient
 from txrocketmq.remoting.dispatch import Dispatcher
 from txrocketmq.remoting.protocol import RemotingServerFactory
-from txrocketmq.service.pools import BlockingPool
 from txrocketmq.store.disk import RealDisk
-from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.upkeep import StoreUpkeep
 
 PORT = 10911
@@ -122,10 +121,6 @@ class Bench:
     def __init__(self, reactor: Any, place: Path) -> None:
         self.reactor = reactor
         self.place = place
-        self.pools = [
-            BlockingPool(reactor, name, 1) for name in ("files", "flush", "read", "queues")
-        ]
-        files, flush, read, queues = self.pools
         config = BrokerConfig(
             broker_name="broker-a",
             broker_cluster_name="DefaultCluster",
@@ -137,24 +132,16 @@ class Bench:
             store_path_root_dir=str(place), store_path_commit_log=str(place / "commitlog")
         )
         disk = RealDisk()
-        self.store = MessageStore(
-            store_config,
-            disk,
-            reactor,
-            pool=files,
-            flush_pool=flush,
-            read_pool=read,
-            queue_pool=queues,
-        )
+        self.store, self.pools = pooled_store(reactor, store_config)
         self.client = RemotingClient(reactor)
         self.core = BrokerCore(
             config,
             store_config,
             self.store,
-            StoreUpkeep(self.store, store_config, disk, queues, reactor),
+            StoreUpkeep(self.store, store_config, disk, self.pools.queues, reactor),
             self.client,
             reactor,
-            ConfigFiles(disk, files, str(place / "config")),
+            ConfigFiles(disk, self.pools.files, str(place / "config")),
             listen_port=PORT,
         )
         dispatcher = Dispatcher(self.core.operations, self.core.handlers(), reactor)

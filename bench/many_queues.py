@@ -27,12 +27,11 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
 from bench.pairs import rss_anon_bytes
+from bench.pooled_store import pooled_store, stop_pooled
 from txrocketmq.codec.record import encode_batch
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import format_properties
-from txrocketmq.service.pools import BlockingPool
-from txrocketmq.store.disk import RealDisk
 from txrocketmq.store.message_store import MessageStore
 
 QUEUES = 8
@@ -57,22 +56,6 @@ def weigh(directory: str) -> dict[str, float]:
     }
 
 
-def make(directory: str) -> tuple[MessageStore, list[BlockingPool]]:
-    """A store with the pools of a broker."""
-    pools = [BlockingPool(reactor, name, 1) for name in ("files", "flush", "read", "queues")]  # type: ignore[arg-type]
-    files, flush, read, queues = pools
-    store = MessageStore(
-        MessageStoreConfig(store_path_root_dir=directory),
-        RealDisk(),
-        reactor,  # type: ignore[arg-type]
-        pool=files,
-        flush_pool=flush,
-        read_pool=read,
-        queue_pool=queues,
-    )
-    return store, pools
-
-
 @inlineCallbacks
 def put_all(store: MessageStore, topics: int, each: int) -> Generator[Deferred[Any], Any, None]:
     """So many messages for every queue."""
@@ -95,19 +78,17 @@ def put_all(store: MessageStore, topics: int, each: int) -> Generator[Deferred[A
 @inlineCallbacks
 def fill(_: object, directory: str, topics: int, each: int) -> Generator[Deferred[Any], Any, None]:
     """Make a store and stop in order."""
-    store, pools = make(directory)
+    store, pools = pooled_store(reactor, MessageStoreConfig(store_path_root_dir=directory))
     yield store.load()
     store.start()
     yield put_all(store, topics, each)
-    yield store.stop()
-    for pool in pools:
-        yield pool.stop()
+    yield stop_pooled(store, pools)
 
 
 @inlineCallbacks
 def use(_: object, directory: str, topics: int, kill: bool) -> Generator[Deferred[Any], Any, None]:
     """Open, weigh, use every queue, weigh; then stop in order or die."""
-    store, pools = make(directory)
+    store, pools = pooled_store(reactor, MessageStoreConfig(store_path_root_dir=directory))
     wall, cpu = time.perf_counter(), time.process_time()
     yield store.load()
     found = {"open_s": time.perf_counter() - wall, "open_cpu_s": time.process_time() - cpu}
@@ -128,9 +109,7 @@ def use(_: object, directory: str, topics: int, kill: bool) -> Generator[Deferre
     print(json.dumps(found), flush=True)
     if kill:
         os._exit(0)
-    yield store.stop()
-    for pool in pools:
-        yield pool.stop()
+    yield stop_pooled(store, pools)
 
 
 def child(*words: object) -> str:

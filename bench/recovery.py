@@ -29,6 +29,7 @@ from twisted.internet.task import deferLater, react
 
 from bench.namesrv_scale import ask
 from bench.pairs import OfficialPair, OurPair, Pair
+from bench.pooled_store import pooled_store
 from txrocketmq.codec.bodies.tables import KVTable
 from txrocketmq.codec.bodies.wire import decode_body
 from txrocketmq.codec.headers import (
@@ -41,9 +42,6 @@ from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import format_properties
-from txrocketmq.service.pools import BlockingPool
-from txrocketmq.store.disk import RealDisk
-from txrocketmq.store.message_store import MessageStore
 
 TOPIC = "BenchmarkTest"
 QUEUES = 8
@@ -79,17 +77,7 @@ def batch(first: int) -> MessageRecord:
 @inlineCallbacks
 def fill(_: object, directory: str, size: int) -> Generator[Deferred[Any], Any, None]:
     """Fill a store with so many bytes and die."""
-    pools = [BlockingPool(reactor, name, 1) for name in ("files", "flush", "read", "queues")]  # type: ignore[arg-type]
-    files, flush, read, queues = pools
-    store = MessageStore(
-        MessageStoreConfig(store_path_root_dir=directory),
-        RealDisk(),
-        reactor,  # type: ignore[arg-type]
-        pool=files,
-        flush_pool=flush,
-        read_pool=read,
-        queue_pool=queues,
-    )
+    store, _pools = pooled_store(reactor, MessageStoreConfig(store_path_root_dir=directory))
     yield store.load()
     store.start()
     number = 0

@@ -21,6 +21,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
+from bench.pooled_store import stop_pooled
 from bench.store_put import open_store
 from txrocketmq.codec.haframes import TRANSFER_HEADER
 from txrocketmq.codec.record import encode_batch_records
@@ -123,9 +124,7 @@ def feed(
             yield deferLater(reactor, 0.001, lambda: None)
         wall = time.monotonic() - began
         assert store.reput.offset == log_bytes
-        yield store.stop()
-        for pool in pools:
-            yield pool.stop()
+        yield stop_pooled(store, pools)
         return spent, wall
     finally:
         shutil.rmtree(directory, ignore_errors=True)

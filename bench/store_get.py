@@ -15,11 +15,12 @@ import time
 from collections.abc import Generator
 from typing import Any
 
-from store_put import message, open_store
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
+from bench.pooled_store import stop_pooled
+from bench.store_put import message, open_store
 from txrocketmq.interfaces import IMessageFilter
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.store.filter import TagsFilter
@@ -82,9 +83,7 @@ def main(_: object) -> Generator[Deferred[Any], Any, None]:
         ):
             best, messages = min(measure(store, start, wanted) for _round in range(ROUNDS))
             print(f"  {name + kind:<32} {best / messages * 32 * 1e6:6.1f}")
-    yield store.stop()
-    for pool in pools:
-        yield pool.stop()
+    yield stop_pooled(store, pools)
     shutil.rmtree(directory)
 
 

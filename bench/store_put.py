@@ -20,13 +20,12 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
+from bench.pooled_store import Pools, pooled_store, stop_pooled
 from txrocketmq.codec.record import encode_batch
 from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import format_properties
-from txrocketmq.service.pools import BlockingPool
-from txrocketmq.store.disk import RealDisk
 from txrocketmq.store.message_store import MessageStore
 from txrocketmq.store.results import PutMessageStatus
 
@@ -37,22 +36,9 @@ BATCH = 32
 
 
 @inlineCallbacks
-def open_store(
-    directory: str,
-) -> Generator[Deferred[Any], Any, tuple[MessageStore, list[BlockingPool]]]:
+def open_store(directory: str) -> Generator[Deferred[Any], Any, tuple[MessageStore, Pools]]:
     """A store with the pools of a broker, and a listener as the held pulls have."""
-    names = ("files", "flush", "read", "queues")
-    pools = [BlockingPool(reactor, name, 1) for name in names]  # type: ignore[arg-type]
-    config = MessageStoreConfig(store_path_root_dir=directory)
-    store = MessageStore(
-        config,
-        RealDisk(),
-        reactor,  # type: ignore[arg-type]
-        pool=pools[0],
-        flush_pool=pools[1],
-        read_pool=pools[2],
-        queue_pool=pools[3],
-    )
+    store, pools = pooled_store(reactor, MessageStoreConfig(store_path_root_dir=directory))
     yield store.load()
     store.start()
     held: dict[tuple[str, int], object] = {("other", 0): None}
@@ -152,9 +138,7 @@ def main(_: object) -> Generator[Deferred[Any], Any, None]:
     print(f"  {f'batch of {BATCH}, each':<24} {best / len(batches) / BATCH * 1e6:6.2f}")
     if profile is not None:
         profile.dump_stats(options.profile)
-    yield store.stop()
-    for pool in pools:
-        yield pool.stop()
+    yield stop_pooled(store, pools)
     shutil.rmtree(directory)
 
 

@@ -25,6 +25,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.task import deferLater, react
 
+from bench.pooled_store import pooled_store, stop_pooled
 from txrocketmq import native
 from txrocketmq.codec import crc
 from txrocketmq.codec.record import BatchItem, encode_record
@@ -32,9 +33,6 @@ from txrocketmq.config.schema import MessageStoreConfig
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageRecord
 from txrocketmq.model.properties import format_properties
-from txrocketmq.service.pools import BlockingPool
-from txrocketmq.store.disk import RealDisk
-from txrocketmq.store.message_store import MessageStore
 
 ROUNDS = 5
 TURN_BYTES = 1 << 20
@@ -78,19 +76,8 @@ class Bench:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.pools = [
-            BlockingPool(reactor, name, 1) for name in ("files", "flush", "read", "queues")
-        ]  # type: ignore[arg-type]
-        files, flush, read, queues = self.pools
-        self.store = MessageStore(
-            MessageStoreConfig(store_path_root_dir=str(place)),
-            RealDisk(),
-            reactor,  # type: ignore[arg-type]
-            pool=files,
-            flush_pool=flush,
-            read_pool=read,
-            queue_pool=queues,
-        )
+        config = MessageStoreConfig(store_path_root_dir=str(place))
+        self.store, self.pools = pooled_store(reactor, config)
 
     @inlineCallbacks
     def run(
@@ -110,11 +97,8 @@ class Bench:
             yield deferLater(reactor, 0.002 if done > before else 0.02)  # type: ignore[arg-type]
         return spent / done * 1e6, (time.process_time() - process) / done * 1e6
 
-    @inlineCallbacks
-    def close(self) -> Generator[Deferred[Any], Any, None]:
-        yield self.store.stop()
-        for pool in self.pools:
-            yield pool.stop()
+    def close(self) -> Deferred[None]:
+        return stop_pooled(self.store, self.pools)
 
 
 @inlineCallbacks
