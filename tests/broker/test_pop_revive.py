@@ -561,6 +561,40 @@ def test_nothing_comes_again_to_a_group_or_topic_that_is_gone(
     assert max(revive_offsets(broker)) == 1
 
 
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_what_was_popped_of_a_deleted_topic_says_nothing_of_one_of_the_same_name(
+    in_memory: bool, acknowledged: bool
+) -> None:
+    broker = SmallBroker(enable_pop_buffer_merge=in_memory)
+    make_topic(broker, queues=1)
+    consumer = PopConsumer(broker)
+    send(consumer, 3)
+    old = consumer.pop()
+    assert len(old.messages) == 3
+    told = {"topic": "TopicA"}
+    assert consumer.peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields=told).code == 0
+    make_topic(broker, queues=1)
+    new = [b"new %d" % number for number in range(5)]
+    for body in new:
+        consumer.peer.send(body=body)
+    if acknowledged:
+        for message in old.messages:
+            consumer.ack(old, message)
+    pass_time(broker, 6)
+    popped = consumer.pop()
+    assert popped.bodies == new
+    for message in popped.messages:
+        assert consumer.ack(popped, message).code == 0
+    pass_time(broker, 12)
+    assert sum(queue.waiting_count for queue in service(broker).queues) == 0
+    broker = killed(broker, enable_pop_buffer_merge=in_memory)
+    consumer = PopConsumer(broker)
+    pass_time(broker, COMES_AGAIN_S)
+    assert consumer.pop().messages == []
+    broker.stop()
+
+
 def test_fewer_revive_queues_forget_nothing() -> None:
     broker = SmallBroker(revive_queue_num=4)
     make_topic(broker)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from txrocketmq.broker.escape.bridge import EscapeBridge
+from txrocketmq.broker.pop.receipts import normal_topic_of
 from txrocketmq.broker.pop.revive import ReviveQueue
 from txrocketmq.broker.pop.revive_log import (
     ReviveLog,
@@ -125,6 +126,16 @@ class CheckPoints:
     def forget_queue(self, key: Key) -> None:
         """An operator moved the group: older pops must not move it again."""
         self._steps.pop(key, None)
+
+    def topic_deleted(self, topic: str) -> None:
+        """Nothing of a topic is out any more, and nobody stands anywhere in it."""
+        for key in [key for key in self._steps if _is_of(key, topic)]:
+            del self._steps[key]
+        for kept in tuple(self._kept.values()):
+            if _is_of(_queue_of(kept.point), topic):
+                del self._kept[kept.key]
+        for queue in self._queues:
+            queue.topic_deleted(topic)
 
     # ----------------------------------------------------------------- pops
 
@@ -301,3 +312,7 @@ class CheckPoints:
 
 def _queue_of(point: PopCheckPoint) -> Key:
     return point.topic or "", point.cid or "", point.queue_id
+
+
+def _is_of(key: Key, topic: str) -> bool:
+    return topic in (key[0], normal_topic_of(key[0], key[1]))

@@ -94,12 +94,14 @@ class Point:
     :ivar missing: logical offsets that are not acknowledged.
     :ivar due_ms: when they come again.
     :ivar place: logical offset of its record in the revive queue.
+    :ivar is_gone: its topic was deleted: nothing of it comes again, also when there is a topic of that name once more.
     """
 
     __slots__ = (
         "broker_name",
         "due_ms",
         "group",
+        "is_gone",
         "key",
         "missing",
         "place",
@@ -120,6 +122,11 @@ class Point:
         self.due_ms = point.pop_time + point.invisible_time
         self.missing = offsets_of(point)
         self.place = place
+        self.is_gone = False
+
+    def is_of(self, topic: str) -> bool:
+        """Whether its messages are of a topic, or of a retry topic for it."""
+        return topic in (self.topic, normal_topic_of(self.topic, self.group))
 
 
 class ReviveQueue:
@@ -169,6 +176,13 @@ class ReviveQueue:
     def stop(self) -> None:
         """Revive nothing any more; a pass that runs ends where it is."""
         self._is_running = False
+
+    def topic_deleted(self, topic: str) -> None:
+        """What was popped of a topic is done with the next pass: at its offsets there may be other messages soon."""
+        for point in self._points.values():
+            if point.is_of(topic) and not point.is_gone:
+                point.is_gone = True
+                heappush(self._due, (0, point.place, point))
 
     def knows(self, key: str) -> bool:
         """Whether a check point of this key waits."""
@@ -337,7 +351,8 @@ class ReviveQueue:
         """Let the messages of a check point come again; whether it is done."""
         parts = self._parts
         if (
-            parts.topics.get(normal_topic_of(point.topic, point.group)) is None
+            point.is_gone
+            or parts.topics.get(normal_topic_of(point.topic, point.group)) is None
             or parts.groups.find(point.group) is None
         ):
             self._log.warn(

@@ -216,6 +216,7 @@ class PopService(Feature):
     def topic_deleted(self, topic: str) -> None:
         """See `IBrokerFeature`."""
         self.ordered.topic_deleted(topic)
+        self.points.topic_deleted(topic)
         self.modes.topic_deleted(topic)
         self.in_flight.forget(lambda key: key[0] == topic)
         for waiting in (self.pops.waiting, self.looks.waiting):
