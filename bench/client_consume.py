@@ -210,48 +210,32 @@ async def measure(reactor: Any, options: argparse.Namespace, namesrv: str) -> No
 
 def beside_official(options: argparse.Namespace) -> None:
     """Our consumer and the official one, the same messages from the same official broker."""
+    from bench.beside_java import java_beside
     from bench.pairs import cpu_seconds
-    from interop.harness.clients import Admin
-    from interop.harness.cluster import OfficialCluster
-    from interop.harness.jvm import JvmSlots
-    from interop.harness.puppet import Puppet
 
-    slots = JvmSlots()
-    flags = ("-XX:+UseSerialGC", "-Xmx1g", "-XX:MaxDirectMemorySize=512m")
     count, topic = BESIDE_COUNT, "bench_consume"
-    with OfficialCluster(slots, "5.4.0") as cluster:
-        java = Puppet(slots, "5.4.0", flags=flags)
-        try:
-            admin = Admin(java, cluster.namesrv)
-            admin.wait_broker(cluster.broker_name)
-            admin.create_topic(cluster.broker_address, topic)
-            admin.wait_route(topic)
-            java.call("load.open", name="load", group="bench_producer", namesrv=cluster.namesrv)
-            load = {"mode": "batch", "batch": 32, "threads": 4, "size": options.body}
+    with java_beside(topic, "bench_producer") as (cluster, java):
+        load = {"mode": "batch", "batch": 32, "threads": 4, "size": options.body}
+        java.call("load.send", name="load", topic=topic, count=count, timeout_ms=300_000, **load)
+        for run in range(4):
+            before = cpu_seconds(java.pid)
             java.call(
-                "load.send", name="load", topic=topic, count=count, timeout_ms=300_000, **load
+                "load.drain",
+                group=f"official_{run}",
+                namesrv=cluster.namesrv,
+                topic=topic,
+                count=count,
+                timeout_ms=300_000,
             )
-            for run in range(4):
-                before = cpu_seconds(java.pid)
-                java.call(
-                    "load.drain",
-                    group=f"official_{run}",
-                    namesrv=cluster.namesrv,
-                    topic=topic,
-                    count=count,
-                    timeout_ms=300_000,
-                )
-                cpu = cpu_seconds(java.pid) - before
-                print(
-                    f"official, drain {run + 1}: {cpu / count * 1e6:.2f} us, {count / cpu:,.0f} per CPU second"
-                )
-            for batch in (1, 32):
-                command = [sys.executable, __file__, "--namesrv", cluster.namesrv, "--topic", topic]
-                command += ["--messages", str(count), "--batch", str(batch)]
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
-                print(f"ours, {batch} at a time: {done.stdout.strip()}")
-        finally:
-            java.close()
+            cpu = cpu_seconds(java.pid) - before
+            print(
+                f"official, drain {run + 1}: {cpu / count * 1e6:.2f} us, {count / cpu:,.0f} per CPU second"
+            )
+        for batch in (1, 32):
+            command = [sys.executable, __file__, "--namesrv", cluster.namesrv, "--topic", topic]
+            command += ["--messages", str(count), "--batch", str(batch)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            print(f"ours, {batch} at a time: {done.stdout.strip()}")
 
 
 def main() -> None:

@@ -165,40 +165,26 @@ async def measure(options: argparse.Namespace, namesrv: str) -> None:
 
 def beside_official(options: argparse.Namespace) -> None:
     """Our producer and the official one, by turns, to the same official broker."""
+    from bench.beside_java import java_beside
     from bench.pairs import cpu_seconds
-    from interop.harness.clients import Admin
-    from interop.harness.cluster import OfficialCluster
-    from interop.harness.jvm import JvmSlots
-    from interop.harness.puppet import Puppet
 
-    slots = JvmSlots()
-    flags = ("-XX:+UseSerialGC", "-Xmx1g", "-XX:MaxDirectMemorySize=512m")
     count, topic = options.messages, options.topic
-    with OfficialCluster(slots, "5.4.0") as cluster:
-        java = Puppet(slots, "5.4.0", flags=flags)
-        try:
-            admin = Admin(java, cluster.namesrv)
-            admin.wait_broker(cluster.broker_name)
-            admin.create_topic(cluster.broker_address, topic)
-            admin.wait_route(topic)
-            java.call("load.open", name="load", group="official_producer", namesrv=cluster.namesrv)
-            load = {"mode": "async", "in_flight": options.in_flight, "size": options.body}
-            for turn in range(TURNS + 1):
-                before, began = cpu_seconds(java.pid), time.perf_counter()
-                java.call("load.send", name="load", topic=topic, count=count, **load)
-                cpu, wall = cpu_seconds(java.pid) - before, time.perf_counter() - began
-                print(
-                    f"official{' (warm-up)' if not turn else ''}: {cpu / count * 1e6:.1f} us CPU "
-                    f"each, {count / wall:,.0f} messages/s",
-                    flush=True,
-                )
-                command = [sys.executable, __file__, "--namesrv", cluster.namesrv]
-                command += ["--topic", topic, "--messages", str(count)]
-                command += ["--in-flight", str(options.in_flight), "--body", str(options.body)]
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
-                print(f"ours: {done.stdout.strip()}", flush=True)
-        finally:
-            java.close()
+    with java_beside(topic, "official_producer") as (cluster, java):
+        load = {"mode": "async", "in_flight": options.in_flight, "size": options.body}
+        for turn in range(TURNS + 1):
+            before, began = cpu_seconds(java.pid), time.perf_counter()
+            java.call("load.send", name="load", topic=topic, count=count, **load)
+            cpu, wall = cpu_seconds(java.pid) - before, time.perf_counter() - began
+            print(
+                f"official{' (warm-up)' if not turn else ''}: {cpu / count * 1e6:.1f} us CPU "
+                f"each, {count / wall:,.0f} messages/s",
+                flush=True,
+            )
+            command = [sys.executable, __file__, "--namesrv", cluster.namesrv]
+            command += ["--topic", topic, "--messages", str(count)]
+            command += ["--in-flight", str(options.in_flight), "--body", str(options.body)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            print(f"ours: {done.stdout.strip()}", flush=True)
 
 
 def main() -> None:

@@ -21,15 +21,12 @@ from typing import Any
 
 import click
 
+from bench.beside_java import java_beside
 from bench.pairs import cpu_seconds
-from interop.harness.clients import Admin
-from interop.harness.cluster import OfficialCluster
-from interop.harness.jvm import JvmSlots
 from interop.harness.puppet import Puppet
 
 ROOT = Path(__file__).resolve().parent.parent
 GO = ROOT / "bench" / "go_client"
-FLAGS = ("-XX:+UseSerialGC", "-Xmx1g", "-XX:MaxDirectMemorySize=512m")
 TOPIC = "ThreeClients"
 IN_FLIGHT, SIZE, TURNS = 64, 1024, 3
 
@@ -100,39 +97,32 @@ class Bench:
 @click.option("--profile", type=click.Path(file_okay=False), help="Where profiles of ours go.")
 def main(messages: int, profile: str | None) -> None:
     """See the module."""
-    slots = JvmSlots()
-    with tempfile.TemporaryDirectory() as folder, OfficialCluster(slots, "5.4.0") as cluster:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        java_beside(TOPIC, "java_producer") as (cluster, java),
+    ):
         go = build_go(folder)
-        java = Puppet(slots, "5.4.0", flags=FLAGS)
-        try:
-            admin = Admin(java, cluster.namesrv)
-            admin.wait_broker(cluster.broker_name)
-            admin.create_topic(cluster.broker_address, TOPIC)
-            admin.wait_route(TOPIC)
-            java.call("load.open", name="load", group="java_producer", namesrv=cluster.namesrv)
-            bench = Bench(cluster.namesrv, java, go, messages)
-            clients = {"ours": bench.ours, "java": bench.java}
-            if go is None:
-                click.echo("there is no Go here; its client is left out")
-            else:
-                clients["go"] = bench.go
-            for what in ("send", "consume"):
-                bench.java(what)
-                figures: dict[str, list[float]] = {name: [] for name in clients}
-                for _ in range(TURNS):
-                    for name, measure in clients.items():
-                        figures[name].append(measure(what))
-                for name, found in figures.items():
-                    middle = statistics.median(found)
-                    all_of_them = ", ".join(f"{one:.1f}" for one in found)
-                    click.echo(
-                        f"{what}, {name}: {middle:.1f} us of CPU a message ({all_of_them}), "
-                        f"{1e6 / middle:,.0f} messages per CPU second"
-                    )
-                if profile is not None:
-                    bench.ours(what, f"{profile}/{what}.prof")
-        finally:
-            java.close()
+        bench = Bench(cluster.namesrv, java, go, messages)
+        clients = {"ours": bench.ours, "java": bench.java}
+        if go is None:
+            click.echo("there is no Go here; its client is left out")
+        else:
+            clients["go"] = bench.go
+        for what in ("send", "consume"):
+            bench.java(what)
+            figures: dict[str, list[float]] = {name: [] for name in clients}
+            for _ in range(TURNS):
+                for name, measure in clients.items():
+                    figures[name].append(measure(what))
+            for name, found in figures.items():
+                middle = statistics.median(found)
+                all_of_them = ", ".join(f"{one:.1f}" for one in found)
+                click.echo(
+                    f"{what}, {name}: {middle:.1f} us of CPU a message ({all_of_them}), "
+                    f"{1e6 / middle:,.0f} messages per CPU second"
+                )
+            if profile is not None:
+                bench.ours(what, f"{profile}/{what}.prof")
 
 
 if __name__ == "__main__":
