@@ -12,7 +12,7 @@ from txrocketmq.codec.headers import ConsumerSendMsgBackRequestHeader
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.group import SubscriptionGroupConfig
 from txrocketmq.model.message import MessageExt, MessageQueue
-from txrocketmq.model.names import SCHEDULE_TOPIC
+from txrocketmq.model.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from txrocketmq.model.topic import TopicConfig
 
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -70,6 +70,15 @@ def test_the_first_retry_waits_ten_seconds_and_each_further_one_a_level_more(
         assert message.reconsume_times == times
         assert message.store_timestamp == came * 1000
         assert message.properties["DELAY"] == str(2 + times)
+
+
+def test_a_transactions_message_that_is_given_up_is_a_dead_letter(
+    broker: SmallBroker, peer: Peer
+) -> None:
+    text = properties(UNIQ_KEY="U1", TRAN_MSG="true", PGROUP="PG", DELAY="18", RETRY_TOPIC="TopicA")
+    peer.send(RETRY, b"dead", reconsume_times=17, max_reconsume_times=16, properties=text)
+    assert peer.pull(DEAD).bodies == [b"dead"]
+    assert broker.store.max_offset(TRANS_HALF_TOPIC, 0) == 0
 
 
 @pytest.mark.parametrize(("queues", "wanted"), [(1, 8), (4, 2), (0, 3)])

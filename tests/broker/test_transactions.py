@@ -72,6 +72,20 @@ def test_the_largest_properties_that_are_taken_have_room_for_questions(
     assert producer.listen() == taken
 
 
+def test_the_outcome_of_another_half_message_is_none_of_ones_own(
+    broker: SmallBroker, producer: Producer
+) -> None:
+    """Properties of a message that was received are passed on, with the place of its half message."""
+    producer.send(b"mine", found={"TRAN_PREPARED_QUEUE_OFFSET": "1"})
+    other = producer.send(b"other")
+    assert other.queue_offset == 1
+    producer.end(other, COMMIT)
+    rounds(broker, 1, producer)
+    assert producer.listen() == [b"mine"]
+    producer.answer(COMMIT)
+    assert bodies(producer.peer) == [b"other", b"mine"]
+
+
 def test_a_half_message_that_cannot_be_put_once_more_holds_up_nobody(
     broker: SmallBroker, producer: Producer
 ) -> None:

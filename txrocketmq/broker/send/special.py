@@ -67,9 +67,10 @@ class SpecialSends:
         :raises ResponseError: it is refused.
         """
         header = request.header
-        if is_retry_topic(header.topic) and self._rules.is_dead(
+        is_dead = is_retry_topic(header.topic) and self._rules.is_dead(
             header.topic, header.reconsume_times or 0, header.max_reconsume_times, request.version
-        ):
+        )
+        if is_dead:
             record = self._dead_letter(header.topic, record)
         found = parse_properties(record.properties)
         level = delay_level(found)
@@ -78,7 +79,8 @@ class SpecialSends:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the delay level {found[props.DELAY_TIME_LEVEL]!r} is no number",
             )
-        if is_prepared(found) and not (record.reconsume_times > 0 and level > 0):
+        # What older consumers send back still has the property of the transaction that brought it.
+        if is_prepared(found) and not (is_dead or (record.reconsume_times > 0 and level > 0)):
             return self._prepare(record, found, level)
         placed, outcome = self._intake.put(record)
         if placed.topic == SCHEDULE_TOPIC:

@@ -57,6 +57,8 @@ def half_record(record: MessageRecord) -> MessageRecord:
         found[props.TRANSACTION_ID] = unique
     found[props.REAL_TOPIC] = record.topic
     found[props.REAL_QUEUE_ID] = str(record.queue_id)
+    # Of a message that is passed on as it was received, perhaps: the outcome of another half message would count for it.
+    found.pop(props.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
     return msgspec.structs.replace(
         record,
         topic=TRANS_HALF_TOPIC,
