@@ -264,6 +264,27 @@ def test_a_peer_that_does_not_read_is_served_when_it_does(
     assert popped.bodies == [b"one"]
 
 
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_what_wakes_a_peer_that_is_not_there_wakes_the_next_one(
+    broker: SmallBroker, consumer: PopConsumer, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    """Its link is lost between the message and the turn in which it would be served; or it does not read."""
+    other = PopConsumer(broker, port=42_001)
+    consumer.wait()
+    waiting = other.wait()
+    connection = next(iter(service(broker).pops.waiting._by_connection))
+    other.peer.send(body=b"one")
+    if is_lost:
+        consumer.peer.close()
+    else:
+        monkeypatch.setattr(type(connection), "is_writable", property(lambda it: it != connection))
+        monkeypatch.setattr(connection, "call_when_writable", [].append, raising=False)
+    turn(broker)
+    popped = other.answer(waiting)
+    assert popped is not None
+    assert popped.bodies == [b"one"]
+
+
 def test_a_pop_waits_for_the_device_and_others_for_it() -> None:
     broker = SmallBroker(flush_disk_type="SYNC_FLUSH")
     make_topic(broker)

@@ -292,9 +292,13 @@ class Waiting:
         ready = self._ready
         for _ in range(min(len(ready), WAKES_OF_A_TURN)):
             waiter = ready.popleft()
-            if waiter.connection.is_open:
+            connection = waiter.connection
+            if not (connection.is_open and connection.is_writable):
+                # What woke it is for another one of its group, if there is one.
+                self.wake(waiter.key)
+            if connection.is_open:
                 # A peer that does not read gets no more messages until it does.
-                waiter.connection.call_when_writable(partial(self._serve, waiter.request))
+                connection.call_when_writable(partial(self._serve, waiter.request))
         if ready and self._run_call is None:
             self._run_call = self._clock.callLater(0, self._run_ready)
 
