@@ -17,14 +17,17 @@ from pops import (
     pass_time,
     service,
 )
+from request_headers import send_header
 from small_broker import SmallBroker
 from transactions import killed
 from twisted.internet.task import Clock
 
 from txrocketmq.codec.headers import AckMessageRequestHeader
+from txrocketmq.codec.record import encode_batch
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.message import MessageExt
 from txrocketmq.model.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX
+from txrocketmq.model.topic import TopicConfig
 from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
 REVIVE = f"{REVIVE_TOPIC_PREFIX}ClusterA"
@@ -593,6 +596,35 @@ def test_what_was_popped_of_a_deleted_topic_says_nothing_of_one_of_the_same_name
     pass_time(broker, COMES_AGAIN_S)
     assert consumer.pop().messages == []
     broker.stop()
+
+
+def test_a_batch_that_is_one_record_comes_again_as_its_messages(
+    broker: SmallBroker, consumer: PopConsumer
+) -> None:
+    attributes = {"queue.type": "BatchCQ"}
+    broker.core.topics.update(
+        [
+            TopicConfig(
+                topic_name="TopicB", read_queue_nums=1, write_queue_nums=1, attributes=attributes
+            )
+        ]
+    )
+    items = encode_batch([(0, b"%d" % number, b"KEYS\x01k%d\x02" % number) for number in range(3)])
+    header = send_header("TopicB", batch=True, properties="UNIQ_KEY\x01B\x02")
+    answer = consumer.peer.ask(RequestCode.SEND_BATCH_MESSAGE, header, items)
+    assert answer.code == 0
+    popped = consumer.pop("TopicB")
+    assert popped.bodies == [items]
+    pass_time(broker, COMES_AGAIN_S)
+    again = consumer.pop("TopicB")
+    assert again.bodies == [b"0", b"1", b"2"]
+    assert [message.keys for message in again.messages] == ["k0", "k1", "k2"]
+    assert {message.reconsume_times for message in again.messages} == {1}
+    for message in again.messages:
+        assert consumer.ack(again, message).code == 0
+    pass_time(broker, COMES_AGAIN_S)
+    assert consumer.pop("TopicB").messages == []
+    assert sum(queue.waiting_count for queue in service(broker).queues) == 0
 
 
 def test_fewer_revive_queues_forget_nothing() -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar, cast
 
+import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from txrocketmq.codec.record import decode_record
+from txrocketmq.codec.record import decode_record, split_batch
 from txrocketmq.codec.seal import SEAL_BYTES
 from txrocketmq.codec.storefiles import SIZE_FIELD
 from txrocketmq.errors import RecordError
+from txrocketmq.model.flags import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from txrocketmq.model.javahash import tags_code
 from txrocketmq.model.message import MessageExt, MessageRecord
 from txrocketmq.model.properties import MAX_PROPERTIES_BYTES, format_properties
@@ -47,6 +49,22 @@ def stored_messages(found: GetMessageResult) -> Iterator[MessageExt | None]:
                 yield None
             else:
                 yield message
+
+
+def unpacked(batch: MessageExt) -> list[MessageExt]:
+    """The messages of a batch that is one record; none, and an error in the log, for one that cannot be read."""
+    try:
+        items = split_batch(batch.body)
+    except RecordError as error:
+        log.error("a stored batch cannot be read: {error}", error=error)
+        return []
+    sys_flag = batch.sys_flag & ~(INNER_BATCH_FLAG | NEED_UNWRAP_FLAG)
+    return [
+        msgspec.structs.replace(
+            batch, flag=flag, body=body, sys_flag=sys_flag, properties_text=text, _properties=None
+        )
+        for flag, body, text in items
+    ]
 
 
 def copy_of(

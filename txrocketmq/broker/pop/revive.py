@@ -19,6 +19,7 @@ of a check point to the retry topic twice.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,13 +42,19 @@ from txrocketmq.broker.pop.revive_log import (
     offsets_of,
     read_entry,
 )
-from txrocketmq.broker.stored import copy_of, stored_messages, value_of, with_notes
+from txrocketmq.broker.stored import (
+    copy_of,
+    stored_messages,
+    unpacked,
+    value_of,
+    with_notes,
+)
 from txrocketmq.codec.bodies import BatchAckMsg, PopCheckPoint
 from txrocketmq.errors import BodyError, ResponseError, StoreError
 from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model import properties as props
-from txrocketmq.model.flags import PERM_READ_WRITE
-from txrocketmq.model.message import Host, MessageExt
+from txrocketmq.model.flags import INNER_BATCH_FLAG, PERM_READ_WRITE
+from txrocketmq.model.message import Host, MessageExt, MessageRecord
 from txrocketmq.model.names import REVIVE_GROUP
 from txrocketmq.store.results import GetMessageResult, PutMessageResult
 
@@ -443,26 +450,31 @@ class ReviveQueue:
         """Put a message to the group's retry topic; whether it is there."""
         parts = self._parts
         topic = retry_topic_of(point.topic, point.group, parts.config.enable_retry_topic_v2)
-        found = message.properties
-        notes = {ORIGIN_GROUP: point.group}
-        if message.reconsume_times == 0 or props.FIRST_POP_TIME not in found:
-            notes = {props.FIRST_POP_TIME: str(point.pop_time_ms), **notes}
-        text = with_notes(found, notes)
-        record = copy_of(message, topic, 0, text, reconsume_times=message.reconsume_times + 1)
-        record = msgspec.structs.replace(record, born_host=parts.host, store_host=parts.host)
         normal = normal_topic_of(point.topic, point.group)
-        put: PutMessageResult = await value_of(
-            parts.bridge.put_to_specific_queue(record, beside=normal)
-        )
-        if not put.is_ok:
-            self._log.error(
-                "a message of {topic} cannot come again to group {group}: {status}; it is tried again",
-                topic=point.topic,
-                group=point.group,
-                status=put,
+        for record in self._again(point, message, topic):
+            put: PutMessageResult = await value_of(
+                parts.bridge.put_to_specific_queue(record, beside=normal)
             )
-            return False
-        if not put.is_remote:
-            parts.stats.of_topic(topic).count(put.wrote_bytes)
+            if not put.is_ok:
+                self._log.error(
+                    "a message of {topic} cannot come again to group {group}: {status}; it is tried again",
+                    topic=point.topic,
+                    group=point.group,
+                    status=put,
+                )
+                return False
+            if not put.is_remote:
+                parts.stats.of_topic(topic).count(put.wrote_bytes)
         self.revived += 1
         return True
+
+    def _again(self, point: Point, message: MessageExt, topic: str) -> Iterator[MessageRecord]:
+        """A message as it comes again; a batch that is one record comes as its messages, since retry topics have no queues for such."""
+        host = self._parts.host
+        for single in unpacked(message) if message.sys_flag & INNER_BATCH_FLAG else (message,):
+            notes = {ORIGIN_GROUP: point.group}
+            if message.reconsume_times == 0 or props.FIRST_POP_TIME not in single.properties:
+                notes = {props.FIRST_POP_TIME: str(point.pop_time_ms), **notes}
+            text = with_notes(single.properties, notes)
+            record = copy_of(single, topic, 0, text, reconsume_times=message.reconsume_times + 1)
+            yield msgspec.structs.replace(record, born_host=host, store_host=host)
