@@ -141,9 +141,13 @@ class Cluster(abc.ABC):
 
     def start(self) -> None:
         """Start all name servers, then the broker."""
+        self.start_name_servers()
+        self.start_broker()
+
+    def start_name_servers(self) -> None:
+        """Start all of them; returns once they listen."""
         for number in range(len(self._name_server_ports)):
             self.start_name_server(number)
-        self.start_broker()
 
     @abc.abstractmethod
     def start_name_server(self, number: int) -> None:
@@ -406,6 +410,15 @@ def make_cluster(
         return OurCluster(name_servers, broker_settings, store)
     line = provider.removeprefix("official-")
     return OfficialCluster(slots, line, name_servers, broker_settings, store)
+
+
+def make_broker(
+    provider: str, slots: JvmSlots, settings: Mapping[str, str], store: Path | None = None
+) -> Cluster:
+    """A broker without name servers of its own, not started; its port for replicas is behind the one where it listens."""
+    made = make_cluster(provider, slots, name_servers=0, broker_settings=settings, store=store)
+    made.change_settings({"haListenPort": str(int(made.broker_address.split(":")[1]) + 1)})
+    return made
 
 
 def close_all(clusters: dict[str, Cluster]) -> None:

@@ -8,7 +8,6 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +24,9 @@ from txrocketmq.codec.headers import (
 from txrocketmq.model.codes import RequestCode
 
 from . import ports
-from .cluster import Cluster, make_cluster
+from .cluster import Cluster, make_broker, make_cluster
 from .jvm import JavaProcess, JvmSlots
+from .together import Closes, Together
 from .waiting import wait_until
 
 LINE = "5.4.0"
@@ -137,8 +137,8 @@ class Controller:
         shutil.rmtree(self._home, ignore_errors=True)
 
 
-class ControlledGroup:
-    """A name server of ours, the controllers and the brokers of one group. Use as a context manager.
+class ControlledGroup(Together):
+    """A name server of ours, the controllers and the brokers of one group.
 
     :param makes: of the brokers; the first one becomes master first.
     :param controllers: how many there are.
@@ -152,7 +152,7 @@ class ControlledGroup:
         settings: Mapping[str, str] | None = None,
         controllers: int = 1,
     ) -> None:
-        self._names = make_cluster("ours", slots)
+        super().__init__(make_cluster("ours", slots))
         peers: list[str] = []
         self.controllers = [Controller(slots, number, peers) for number in range(controllers)]
         self.controller = self.controllers[0]
@@ -169,38 +169,22 @@ class ControlledGroup:
             "haSendHeartbeatInterval": "1000",
             **(settings or {}),
         }
-        self.brokers: list[Cluster] = []
-        for make in makes:
-            broker = make_cluster(make, slots, name_servers=0, broker_settings=self._common)
-            port = int(broker.broker_address.split(":")[1])
-            broker.change_settings({"haListenPort": str(port + 1)})
-            self.brokers.append(broker)
-        self._stack = ExitStack()
+        self.brokers = [make_broker(make, slots, self._common) for make in makes]
 
-    @property
-    def namesrv(self) -> str:
-        """The name server, as clients take it."""
-        return self._names.namesrv
+    def _brokers(self) -> list[Cluster]:
+        return self.brokers
 
-    def __enter__(self) -> ControlledGroup:
-        for part in (self._names, *self.controllers, *self.brokers):
-            self._stack.callback(part.close)
-        try:
-            self._names.start_name_server(0)
-            for one in self.controllers:
-                one.start()
-            self.wait_leader()
-            for number, broker in enumerate(self.brokers):
-                broker.start_broker()
-                self.wait_members(number + 1)
-        except BaseException as failure:
-            failure.add_note(self.logs())
-            self._stack.close()
-            raise
-        return self
+    def _parts(self) -> Sequence[Closes]:
+        return (self._names, *self.controllers, *self.brokers)
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._stack.close()
+    def _start(self) -> None:
+        self._names.start_name_servers()
+        for one in self.controllers:
+            one.start()
+        self.wait_leader()
+        for number, broker in enumerate(self.brokers):
+            broker.start_broker()
+            self.wait_members(number + 1)
 
     def wait_leader(self) -> Controller:
         """Until one of the controllers that run leads, by its own word: `controller` from now on."""
@@ -281,7 +265,7 @@ class ControlledGroup:
         """The last lines of what all wrote."""
         processes = [one.process for one in self.controllers if one.process is not None]
         told = "".join(process.tail(lines) for process in processes)
-        return told + "".join(part.logs(lines) for part in (self._names, *self.brokers))
+        return told + super().logs(lines)
 
 
 def stop_all(group: ControlledGroup) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from struct import Struct
@@ -15,8 +15,9 @@ from txrocketmq.codec.fastjson import loads
 from txrocketmq.codec.storefiles import CQ_FILLER_SIZE
 from txrocketmq.errors import BodyError
 
-from .cluster import Cluster, make_cluster
+from .cluster import Cluster, make_broker, make_cluster
 from .jvm import JvmSlots
+from .together import Together
 from .torn_link import TornLink
 from .waiting import wait_until
 
@@ -29,7 +30,7 @@ GROUP = "replicated"
 Unit = tuple[int, int, int]
 
 
-class ReplicaGroup:
+class ReplicaGroup(Together):
     """One name server of ours, a master and its slave. Use as a context manager.
 
     :param master: make of the master, as `make_cluster` takes it.
@@ -45,7 +46,7 @@ class ReplicaGroup:
         settings: Mapping[str, str] | None = None,
         torn: int | None = None,
     ) -> None:
-        self._names = make_cluster("ours", slots)
+        super().__init__(make_cluster("ours", slots))
         self._slots = slots
         common = {
             "brokerName": GROUP,
@@ -60,7 +61,6 @@ class ReplicaGroup:
         self.master = self._broker(master, {**common, "brokerId": "0"})
         role = {"brokerRole": "SLAVE", "brokerId": "1"}
         self.slave = self._broker(slave, {**common, **role})
-        self._stack = ExitStack()
         if torn is not None:
             self._tear_links(torn)
 
@@ -75,34 +75,15 @@ class ReplicaGroup:
             one.change_settings({"haMasterAddress": link.address})
 
     def _broker(self, make: str, settings: Mapping[str, str], store: Path | None = None) -> Cluster:
-        made = make_cluster(
-            make, self._slots, name_servers=0, broker_settings=settings, store=store
-        )
-        made.change_settings({"haListenPort": str(int(made.broker_address.split(":")[1]) + 1)})
-        return made
+        return make_broker(make, self._slots, settings, store)
 
-    def __enter__(self) -> ReplicaGroup:
-        for part in (self._names, self.master, self.slave):
-            self._stack.callback(part.close)
-        try:
-            self._names.start_name_server(0)
-            self.master.start_broker()
-            self.slave.start_broker()
-        except BaseException as failure:
-            failure.add_note(self.logs())
-            self._stack.close()
-            raise
-        return self
+    def _brokers(self) -> tuple[Cluster, ...]:
+        return (self.master, self.slave)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             error.add_note(self.logs())
-        self._stack.close()
-
-    @property
-    def namesrv(self) -> str:
-        """The name server, as clients take it."""
-        return self._names.namesrv
+        super().__exit__(kind, error, trace)
 
     def start_name_server(self) -> None:
         """For a group that is started by hand."""
@@ -156,10 +137,6 @@ class ReplicaGroup:
             log.write_text("")
         self.slave.start_broker()
         return False
-
-    def logs(self, lines: int = 40) -> str:
-        """The last lines of what all servers wrote."""
-        return "".join(part.logs(lines) for part in (self._names, self.master, self.slave))
 
 
 def log_files(store: Path) -> dict[str, bytes]:
