@@ -7,7 +7,7 @@ while they run, and the last one to leave stops it. Nothing in it waits for one 
 from __future__ import annotations
 
 import random as random_numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -283,23 +283,22 @@ class ClientInstance(Service):
 
         :raises MQClientError: this client has the group already.
         """
-        if group in self.producers:
-            raise MQClientError(
-                f"the producer group {group} is there already in client {self.client_id}; give "
-                "the second producer another group, or an instance_name of its own"
-            )
+        self._check_free(self.producers, "producer", group)
         self.producers[group] = role
+
+    def _check_free(self, known: Container[str], role: str, group: str) -> None:
+        if group in known:
+            raise MQClientError(
+                f"the {role} group {group} is there already in client {self.client_id}; give "
+                f"the second {role} another group, or an instance_name of its own"
+            )
 
     def register_consumer(self, group: str, role: IConsumerRole) -> None:
         """A consumer group comes; its timed work begins.
 
         :raises MQClientError: this client has the group already.
         """
-        if group in self._consumers:
-            raise MQClientError(
-                f"the consumer group {group} is there already in client {self.client_id}; give "
-                "the second consumer another group, or an instance_name of its own"
-            )
+        self._check_free(self._consumers, "consumer", group)
         consumer = self._consumers[group] = _Consumer(self.clock, self.config, role)
         consumer.start()
 
