@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fakes import Asked, FakeClient
-from small_broker import Peer, Pulled, SmallBroker, pull_header, send_header
+from small_broker import Peer, Pulled, SmallBroker, properties, pull_header, send_header
 from twisted.internet.task import Clock
 
 from txrocketmq.codec.bodies import (
@@ -20,6 +20,7 @@ from txrocketmq.codec.command import decode_command
 from txrocketmq.codec.headers import (
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
+    EndTransactionRequestHeader,
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
@@ -473,3 +474,73 @@ def test_a_queue_that_moved_on_is_forgotten(world: World) -> None:
     assert world.map(world.pb, "broker-b", {1: [stretch(0, 0, "broker-b", 0)]}, epoch=3).code == 0
     world.clock.advance(301)
     assert sorted(table.names[TOPIC].hosted_queues) == [0]
+
+
+# ----------------------------------------------------------------- what waits while a queue moves
+
+LATER = [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}, {"TRAN_MSG": "true", "PGROUP": "PG"}]
+
+
+def send_later(world: World, later: dict[str, str]) -> None:
+    """A message for logical queue 0 that comes when it has moved."""
+    text = properties(UNIQ_KEY="later", **later)
+    is_half = "TRAN_MSG" in later
+    sent = world.pa.send(TOPIC, b"later", queue_id=0, properties=text, sys_flag=4 * is_half)
+    world.pa.send(TOPIC, b"before", queue_id=0)
+    world.moved(1)
+    if is_half:
+        end = EndTransactionRequestHeader(
+            producer_group="PG",
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset=int(sent.msg_id[-16:], 16),
+            commit_or_rollback=8,
+            msg_id="later",
+        )
+        world.pa.tell(RequestCode.END_TRANSACTION, end)
+
+
+def go_on(world: World, seconds: int) -> None:
+    for _ in range(10 * seconds):
+        world.clock.advance(0.1)
+
+
+@pytest.mark.parametrize("later", LATER, ids=lambda later: next(iter(later)))
+def test_what_waits_while_its_queue_moves_comes_in_the_queue_as_it_is_then(
+    world: World, later: dict[str, str]
+) -> None:
+    send_later(world, later)
+    go_on(world, 3)
+    assert world.pull(world.pb, 0).bodies == [b"before"]
+    (message,) = world.pull(world.pb, NEXT_LOGICAL).messages
+    assert (message.body, message.uniq_key, message.queue_id) == (b"later", "later", 1)
+    assert world.a.store.max_offset(TOPIC, 1) == 1
+
+
+@pytest.mark.parametrize("later", LATER, ids=lambda later: next(iter(later)))
+def test_what_waits_goes_on_waiting_while_the_new_leader_is_away(
+    world: World, later: dict[str, str]
+) -> None:
+    world.reachable = {A}
+    send_later(world, later)
+    world.pa.send("Other", b"other", properties=properties(UNIQ_KEY="o", DELAY="1"))
+    go_on(world, 15)
+    # Others do not wait for it.
+    assert world.pa.pull("Other").bodies == [b"other"]
+    assert world.b.store.max_offset(TOPIC, 1) == 0
+    world.reachable = {A, B}
+    go_on(world, 25)
+    assert [m.body for m in world.pull(world.pb, NEXT_LOGICAL).messages] == [b"later"]
+
+
+def test_what_waits_for_a_queue_that_is_another_one_of_its_broker_comes_there(
+    world: World,
+) -> None:
+    text = properties(UNIQ_KEY="later", DELAY="1")
+    world.pa.send(TOPIC, b"later", queue_id=0, properties=text)
+    items = [
+        stretch(0, 1, "broker-a", 0, end_offset=0),
+        stretch(1, 0, "broker-a", NEXT_LOGICAL),
+    ]
+    assert world.map(world.pa, "broker-a", {0: items}, epoch=2).code == 0
+    go_on(world, 3)
+    assert [m.body for m in world.pull(world.pa, NEXT_LOGICAL).messages] == [b"later"]

@@ -24,10 +24,9 @@ from twisted.python.failure import Failure
 
 from txrocketmq.broker.delay.levels import DelayLevels
 from txrocketmq.broker.delay.offsets import DelayOffsets
-from txrocketmq.broker.escape.bridge import EscapeBridge, without
+from txrocketmq.broker.escape.bridge import ASKS_FOR_DELAY, EscapeBridge, without
 from txrocketmq.broker.stats import BrokerStats
 from txrocketmq.broker.stored import NEVER_TAKEN, copy_of, stored_messages, value_of
-from txrocketmq.broker.timer.times import TIMER_PROPERTIES
 from txrocketmq.interfaces import IMessageStore, IStoreUpkeep
 from txrocketmq.model import properties as props
 from txrocketmq.model.message import MessageExt, MessageRecord
@@ -53,7 +52,6 @@ FAILURE_S = 10.0
 
 NO_BYTE_LIMIT = 2**31 - 1
 
-_ASKS_FOR_DELAY = (props.DELAY_TIME_LEVEL, *TIMER_PROPERTIES)
 _NOT_FOR_MESSAGES = (TRANS_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
 """What is put there would wait once more, or for ever."""
 
@@ -260,7 +258,7 @@ class DelayDelivery:
         if record is None:
             return True
         if not self._bridge.is_local:
-            record = without(record, *_ASKS_FOR_DELAY)
+            record = without(record, *ASKS_FOR_DELAY)
         result: PutMessageResult = await value_of(self._bridge.put(record))
         if result.is_ok:
             if not result.is_remote:

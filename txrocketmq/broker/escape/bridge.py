@@ -22,7 +22,9 @@ from twisted.logger import Logger
 
 from txrocketmq.broker.escape.places import Place, places_of, specific_place
 from txrocketmq.broker.other_brokers import OtherBrokers
-from txrocketmq.broker.stored import NEVER_TAKEN
+from txrocketmq.broker.static_topics.table import NowAt
+from txrocketmq.broker.stored import NEVER_TAKEN, value_of
+from txrocketmq.broker.timer.times import TIMER_PROPERTIES
 from txrocketmq.codec.headers import (
     GetMinOffsetRequestHeader,
     PullMessageRequestHeader,
@@ -36,7 +38,12 @@ from txrocketmq.model import properties as props
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.flags import BORN_HOST_V6_FLAG, STORE_HOST_V6_FLAG
 from txrocketmq.model.message import MessageExt, MessageRecord
-from txrocketmq.model.names import AUTO_CREATE_TOPIC_KEY_TOPIC, REVIVE_TOPIC_PREFIX, is_retry_topic
+from txrocketmq.model.names import (
+    AUTO_CREATE_TOPIC_KEY_TOPIC,
+    REVIVE_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    is_retry_topic,
+)
 from txrocketmq.model.properties import format_properties, parse_properties
 from txrocketmq.store.results import PutMessageResult, PutMessageStatus
 
@@ -52,6 +59,10 @@ _SUBSCRIPTION = 4
 _OLD_HOSTS = BORN_HOST_V6_FLAG | STORE_HOST_V6_FLAG
 """Bits of a message's flag that say what its hosts are; the other broker writes hosts of its own."""
 _SLAVE = "SLAVE"
+AGAIN_LEVEL = 3
+"""The delay level (ten seconds) of a message that another broker has to take, and does not."""
+ASKS_FOR_DELAY = (props.DELAY_TIME_LEVEL, *TIMER_PROPERTIES)
+"""What would delay a message again at another broker."""
 
 _STATUSES = {
     ResponseCode.SUCCESS.value: PutMessageStatus.PUT_OK,
@@ -75,6 +86,7 @@ class _Route(NamedTuple):
 class EscapeBridge:
     """Puts messages here or elsewhere.
 
+    :ivar now_at: where the logical queue is by now of which a queue of this broker was a stretch; see `StaticTopics.now_at`.
     :ivar escaped: how many other brokers took since the start.
     """
 
@@ -96,6 +108,7 @@ class EscapeBridge:
         self._routes: dict[str, _Route] = {}
         self._turn = 0
         self._refusal: str | None = None
+        self.now_at: Callable[[str, int], NowAt | None] = lambda topic, queue_id: None
         self.escaped = 0
 
     @property
@@ -124,6 +137,13 @@ class EscapeBridge:
     def _put_here(self, record: MessageRecord) -> PutMessageResult | Deferred[PutMessageResult]:
         """Put a message that waited. Where it cannot be put into its light queues, as there are too many by now, it goes to its topic alone:
         it was acknowledged, and others wait behind it."""
+        moved = self.now_at(record.topic, record.queue_id)
+        if moved is not None and moved.broker_name is not None:
+            return Deferred.fromCoroutine(
+                self._send_on(record, Place(moved.broker_name, moved.queue_id))
+            )
+        if moved is not None:
+            record = msgspec.structs.replace(record, queue_id=moved.queue_id)
         put = self._store.put_message(record)
         if (
             isinstance(put, Deferred)
@@ -137,6 +157,31 @@ class EscapeBridge:
             status=put.status.name,
         )
         return self._store.put_message(without(record, props.INNER_MULTI_DISPATCH))
+
+    async def _send_on(self, record: MessageRecord, place: Place) -> PutMessageResult:
+        """Send a message that waited to the broker that leads its logical queue by now: behind the end of its old queue nobody looks. While that
+        broker does not take it, it waits once more."""
+        try:
+            return await self._send(without(record, *ASKS_FOR_DELAY), place, False)
+        except (ResponseError, BodyError) as error:
+            self._refused(str(error), record.topic)
+        again = {
+            **parse_properties(record.properties),
+            props.DELAY_TIME_LEVEL: str(AGAIN_LEVEL),
+            props.REAL_TOPIC: record.topic,
+            props.REAL_QUEUE_ID: str(record.queue_id),
+        }
+        waits = msgspec.structs.replace(
+            record,
+            topic=SCHEDULE_TOPIC,
+            queue_id=AGAIN_LEVEL - 1,
+            properties=format_properties(again),
+        )
+        return await value_of(self._store.put_message(waits))
+
+    def has_moved(self, record: MessageRecord) -> bool:
+        """Whether a message's queue was one of a logical queue that is elsewhere by now."""
+        return self.is_local and self.now_at(record.topic, record.queue_id) is not None
 
     def put_to_specific_queue(
         self, record: MessageRecord, beside: str | None = None

@@ -38,6 +38,7 @@ class StaticTopicService(Feature):
         self._core = core
         self._sweep: Sweep | None = None
         self.table = table = core.static_topics
+        core.escape.now_at = table.now_at
         broker = core.config.broker_name
         others = OtherBrokers(core.config, core.remoting_client, core.now_ms)
         committed = core.offsets.query

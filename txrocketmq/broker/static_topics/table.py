@@ -31,6 +31,17 @@ from txrocketmq.model.topic import DataVersion
 FILE_NAME = "topicQueueMapping.json"
 
 
+class NowAt(NamedTuple):
+    """Where a logical queue is by now.
+
+    :ivar broker_name: the broker that leads it; None: this one.
+    :ivar queue_id: its number there; of this broker: its queue.
+    """
+
+    broker_name: str | None
+    queue_id: int
+
+
 class LogicalQueue(NamedTuple):
     """One logical queue as this broker knows it, oldest stretch first."""
 
@@ -82,6 +93,19 @@ class StaticTopics:
         if not items or items[-1].bname != self._broker:
             return None
         return LogicalQueue(topic, queue_id, self._broker, items)
+
+    def now_at(self, topic: str, queue_id: int) -> NowAt | None:
+        """Where a logical queue is that was a queue of this broker; None when it is still that one, or it was none."""
+        detail = self.names.get(topic)
+        for number, items in () if detail is None else detail.hosted_queues.items():
+            here = [item for item in items if item.bname == self._broker]
+            if all(item.queue_id != queue_id for item in here):
+                continue
+            leader = items[-1]
+            if leader.bname != self._broker:
+                return NowAt(leader.bname or "", number)
+            return None if leader.queue_id == queue_id else NowAt(None, leader.queue_id)
+        return None
 
     def led(self, topic: str) -> list[int]:
         """The numbers of the logical queues that are led here."""

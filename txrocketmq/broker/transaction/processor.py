@@ -34,6 +34,7 @@ from txrocketmq.remoting.dispatch import Reply, Request
 from txrocketmq.store.results import PutMessageResult
 
 if TYPE_CHECKING:
+    from txrocketmq.broker.escape.bridge import EscapeBridge
     from txrocketmq.broker.intake import Intake
     from txrocketmq.broker.stats import BrokerStats
 
@@ -54,6 +55,7 @@ class TransactionProcessor:
         store_config: MessageStoreConfig,
         store: IMessageStore,
         intake: Intake,
+        bridge: EscapeBridge,
         outcomes: Outcomes,
         open_transactions: OpenTransactions,
         stats: BrokerStats,
@@ -63,6 +65,7 @@ class TransactionProcessor:
         self._store_config = store_config
         self._store = store
         self._intake = intake
+        self._bridge = bridge
         self._outcomes = outcomes
         self._open = open_transactions
         self._stats = stats
@@ -131,7 +134,11 @@ class TransactionProcessor:
         raise ResponseError(code, remark)
 
     def _commit(self, half: MessageExt, place: tuple[str, int]) -> Answer:
-        placed, outcome = self._intake.put(committed_record(half, *place))
+        record = committed_record(half, *place)
+        if self._bridge.has_moved(record):
+            placed, outcome = record, self._bridge.put(record)
+        else:
+            placed, outcome = self._intake.put(record)
         if isinstance(outcome, Deferred):
             return outcome.addCallback(self._committed, half, place[0], placed)
         return self._committed(outcome, half, place[0], placed)

@@ -65,7 +65,7 @@ class TransactionService:
             clock,
         )
         self.processor = TransactionProcessor(
-            config, store_config, store, intake, self.outcomes, self.open, stats, now_ms
+            config, store_config, store, intake, bridge, self.outcomes, self.open, stats, now_ms
         )
 
     def load(self) -> None:
