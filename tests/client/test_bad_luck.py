@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from txrocketmq.client.consumer.config import PullConfig
 from txrocketmq.client.consumer.lite_pull import LitePullConsumer
 from txrocketmq.client.requests import ClientRequests
-from txrocketmq.client.results import LocalTransactionState
+from txrocketmq.client.results import LocalTransactionState, SendStatus
 from txrocketmq.errors import MQClientError
 from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.heartbeat import ConsumeFromWhere
@@ -108,6 +108,14 @@ class TestSends:
         assert sent.state is COMMIT
         assert producer._transactions._remembered == {sent.send_result.msg_id: COMMIT}
 
+    def test_a_hook_that_fails_and_has_no_name_holds_no_send(self) -> None:
+        world = ClientWorld()
+        producer = world.producer()
+        producer.add_send_hook(Nameless())  # type: ignore[arg-type]
+        outcome = world.outcome(producer.send(Message(TOPIC, b"x")))
+        assert outcome.status is SendStatus.SEND_OK
+        assert producer.in_flight == 0
+
     def test_whoever_waits_for_a_route_may_have_others_cancelled_that_do(self) -> None:
         world = ClientWorld()
         routes = world.producer().instance.routes
@@ -117,6 +125,13 @@ class TestSends:
         world.network.run(1)
         assert isinstance(cancelled[0], Failure)
         assert last == [False]
+
+
+class Nameless:
+    """A hook that is none: every call of it fails."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
 
 
 class Unprintable:
@@ -189,6 +204,17 @@ class TestHandlers:
         else:
             world.until(lambda: world.offset("CG", 0) == 3 and len(calls) >= 4, 60)
         world.wait(consumer.stop())
+
+    @pytest.mark.parametrize("orderly", [False, True])
+    def test_a_hook_that_fails_and_has_no_name_holds_no_message(self, orderly: bool) -> None:
+        world = ConsumerWorld(queues=1)
+        bodies = world.fill(3, 1)
+        diary = Diary(DONE if orderly else SUCCESS)
+        consumer = world.consumer(diary, orderly=orderly, consume_hooks=[Nameless()])
+        world.until(lambda: len(diary.seen) == 3)
+        world.wait(consumer.stop())
+        assert diary.bodies == bodies
+        assert world.offset("CG", 0) == 3
 
     def test_a_coroutine_in_a_thread_is_told_so(self) -> None:
         world = ConsumerWorld(queues=1)

@@ -83,6 +83,21 @@ def test_an_open_verdict_is_asked_for(world: ClientWorld) -> None:
     assert bodies(world) == [b"x"]
 
 
+def test_a_check_sees_the_body_as_it_was_sent(world: ClientWorld) -> None:
+    asked: list[bytes] = []
+
+    def check(message: Any) -> LocalTransactionState:
+        asked.append(message.body)
+        return COMMIT
+
+    producer = world.producer(check=check)
+    message = Message("TopicTest", b"large" * 2000)
+    world.wait(producer.send_in_transaction(message, lambda m, a: UNKNOW))
+    world.network.run(10)
+    assert len(bodies(world)[0]) < 200  # it was compressed
+    assert asked == [b"large" * 2000]
+
+
 def test_an_error_of_the_local_transaction_is_raised_and_the_broker_asks(
     world: ClientWorld,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from txrocketmq.client import (
@@ -95,6 +96,55 @@ def test_properties_that_are_no_texts() -> None:
 )
 def test_settings_of_another_kind(make: Callable[[], object], says: str) -> None:
     assert told(make) == says
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (
+            lambda: ClientConfig(rebalance_interval=0),
+            "rebalance_interval must be at least 1, not 0",
+        ),
+        (
+            lambda: ClientConfig(heartbeat_broker_interval=-1),
+            "heartbeat_broker_interval must be at least 1, not -1",
+        ),
+        (
+            lambda: ProducerConfig(retry_times_when_send_failed=-1),
+            "retry_times_when_send_failed must be at least 0, not -1",
+        ),
+        (lambda: ProducerConfig(send_msg_timeout=0), "send_msg_timeout must be at least 1, not 0"),
+        (
+            lambda: PushConfig(await_termination_millis_when_shutdown=-1).check(),
+            "await_termination_millis_when_shutdown must be at least 0, not -1",
+        ),
+        (
+            lambda: PullConfig(auto_commit_interval_millis=0).check(),
+            "auto_commit_interval_millis must be at least 1, not 0",
+        ),
+        (
+            lambda: PullConfig(pull_batch_size="10").check(),  # type: ignore[arg-type]
+            "pull_batch_size must be a number, not '10'",
+        ),
+    ],
+)
+def test_numbers_that_would_keep_it_from_resting(make: Callable[[], object], says: str) -> None:
+    assert told(make) == says
+
+
+def test_a_wait_of_less_than_no_time_is_none(mq: RocketMQ, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, producer = mq.lite_pull_consumer("g", "T"), mq.producer("p")
+    mq.create_topic("T")
+    call_later = Clock.callLater
+
+    def strict(clock: Clock, delay: float, *more: Any, **named: Any) -> Any:
+        assert delay >= 0  # as reactors say it
+        return call_later(clock, delay, *more, **named)
+
+    monkeypatch.setattr(Clock, "callLater", strict)
+    assert mq.wait(consumer.poll(-1)) == []
+    asked = producer.request(Message(topic="T", body=b"x"), timeout_ms=-1)
+    assert "no time is left of -1 ms" in told(mq.wait, asked)
 
 
 def test_settings_of_another_role(mq: RocketMQ) -> None:

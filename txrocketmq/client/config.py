@@ -40,6 +40,17 @@ def check_kinds(settings: Any) -> None:
             raise MQClientError(f"{field.name} must be {words}, not {value!r:.200}")
 
 
+def check_least(settings: Any, least: int, *names: str) -> None:
+    """Refuse numbers with which timed work would never rest, or fail where nobody looks.
+
+    :raises MQClientError: naming the first setting that is smaller.
+    """
+    for name in names:
+        value = getattr(settings, name)
+        if not value >= least:
+            raise MQClientError(f"{name} must be at least {least}, not {value}")
+
+
 def check_class(name: str, value: object, wanted: Any) -> None:
     """Refuse settings of another role, and whatever else stands in their place.
 
@@ -117,11 +128,27 @@ class ClientConfig:
     _is_named: bool = attrs.field(init=False, default=True)
 
     def __attrs_post_init__(self) -> None:
-        """Give an unnamed instance a name that no other has, in this process or in another container with the same pid."""
+        """Give an unnamed instance a name that no other has, in this process or in another container with the same pid.
+
+        :raises MQClientError: a setting cannot be.
+        """
         if self.instance_name == DEFAULT_INSTANCE_NAME:
             self._is_named = False
             self.instance_name = f"{os.getpid()}#{time.time_ns() + next(_numbers)}"
         check_kinds(self)
+        check_least(self, 0, "pull_time_delay_millis_when_exception")
+        check_least(
+            self,
+            1,
+            "poll_name_server_interval",
+            "heartbeat_broker_interval",
+            "persist_consumer_offset_interval",
+            "rebalance_interval",
+            "mq_client_api_timeout",
+            "detect_timeout",
+            "detect_interval",
+            "client_async_semaphore_value",
+        )
 
     @property
     def client_id(self) -> str:

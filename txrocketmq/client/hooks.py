@@ -80,7 +80,9 @@ def call_hooks(hooks: Iterable[Any], method: str, context: SendContext | Consume
         try:
             getattr(hook, method)(context)
         except Exception:
-            log.failure("hook {name} failed in {method}", name=hook.name, method=method)
+            # One without a name, against its interface, must harm no message either.
+            name = getattr(hook, "name", type(hook).__name__)
+            log.failure("hook {name} failed in {method}", name=name, method=method)
 
 
 class ExtraFields:

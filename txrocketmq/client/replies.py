@@ -42,7 +42,8 @@ class PendingReplies:
         if len(self._waiting) >= MAX_WAITING:
             raise MQClientError(f"{MAX_WAITING} requests wait for a reply, the limit is reached")
         deferred: Deferred[MessageExt] = Deferred(lambda _: self._forget(correlation_id))
-        call = self._clock.callLater(timeout_ms / 1000, self._expire, correlation_id, timeout_ms)
+        wait_s = max(0, timeout_ms) / 1000
+        call = self._clock.callLater(wait_s, self._expire, correlation_id, timeout_ms)
         self._waiting[correlation_id] = (deferred, call)
         return deferred
 

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from txrocketmq.client.interfaces import IConsumerRole
+from txrocketmq.client.messages import decompress_message
 from txrocketmq.codec.bodies.admin import ConsumeMessageDirectlyResult
 from txrocketmq.codec.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
 from txrocketmq.codec.bodies.wire import decode_body, encode_body
@@ -107,6 +108,7 @@ class ClientRequests:
         except RecordError as error:
             log.warn("a check of a transaction cannot be read: {error}", error=error)
             return
+        decompress_message(message)
         group = message.properties.get(props.PRODUCER_GROUP)
         producer = self._instance.producers.get(group or "")
         if producer is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from txrocketmq.client.config import check_kinds
+from txrocketmq.client.config import check_kinds, check_least
 from txrocketmq.client.consumer.allocation import AllocateAveragely
 from txrocketmq.client.consumer.incoming import FilterHook
 from txrocketmq.client.consumer.offsets import LOCAL_OFFSETS_DIR
@@ -222,6 +222,7 @@ class PushConfig:
         _check_range("pullBatchSize", self.pull_batch_size, 1, 1024)
         _check_range("popInvisibleTime", self.pop_invisible_time, 5_000, 300_000)
         _check_range("popBatchNums", self.pop_batch_nums, 1, 32)
+        check_least(self, 0, "await_termination_millis_when_shutdown", "pop_threshold_for_queue")
         if self.consume_timeout <= 0:
             raise MQClientError("consumeTimeout must be greater than 0")
 
@@ -271,7 +272,21 @@ class PullConfig:
 
         :raises MQClientError: naming the option.
         """
+        check_kinds(self)
         parse_timestamp_ms(self.consume_timestamp)
+        check_least(self, 0, "broker_suspend_max_time_millis")
+        check_least(
+            self,
+            1,
+            "auto_commit_interval_millis",
+            "topic_metadata_check_interval_millis",
+            "consumer_pull_timeout_millis",
+            "pull_batch_size",
+            "pull_threshold_for_all",
+            "pull_threshold_for_queue",
+            "pull_threshold_size_for_queue",
+            "consume_max_span",
+        )
         if self.consumer_timeout_millis_when_suspend < self.broker_suspend_max_time_millis:
             raise MQClientError(
                 "Long polling mode, the consumer consumerTimeoutMillisWhenSuspend must greater than"

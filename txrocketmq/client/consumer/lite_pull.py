@@ -192,7 +192,7 @@ class LitePullConsumer(ActiveConsumer):
         """The next fetched messages; None when there are none in time (None: wait for ever)."""
         if not self.is_running:
             raise MQClientError("The consumer not running, please start it first.")
-        if not self._ready and timeout_millis != 0:
+        if not self._ready and (timeout_millis is None or timeout_millis > 0):
             waiting: Deferred[None] = Deferred(self._forget_poller)
             self._pollers.append(waiting)
             if timeout_millis is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from txrocketmq.client.config import check_kinds
+from txrocketmq.client.config import check_kinds, check_least
 from txrocketmq.client.routes import NEW_TOPIC_QUEUES
 from txrocketmq.codec.compress import DEFAULT_LEVEL, compression_type
 from txrocketmq.errors import MQClientError
@@ -76,9 +76,15 @@ class ProducerConfig:
             compression_type(self.compress_type)
         except ValueError as error:
             raise MQClientError(f"compress_type: {error}") from None
-        for name in ("back_pressure_for_async_send_num", "back_pressure_for_async_send_size"):
-            if getattr(self, name) < 1:
-                raise MQClientError(f"{name} must be at least 1, not {getattr(self, name)}")
+        check_least(self, 0, "retry_times_when_send_failed", "max_waiting_sends")
+        check_least(
+            self,
+            1,
+            "send_msg_timeout",
+            "default_topic_queue_nums",
+            "back_pressure_for_async_send_num",
+            "back_pressure_for_async_send_size",
+        )
         if not 1 <= self.batch_max_delay_ms <= 30_000:
             raise MQClientError(
                 f"batch_max_delay_ms must be between 1 and 30000, not {self.batch_max_delay_ms}"
