@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from time import process_time
 from typing import Any
 
 import pytest
 from small_broker import ROOT, Peer, SmallBroker, properties, pull_header
 from test_heartbeat import beat, consumer
 
+from txrocketmq.broker.filter.bloom import has_bits
 from txrocketmq.codec.bodies import CheckClientRequestBody, encode_body
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.flags import PULL_SUBSCRIPTION, PULL_SUSPEND
@@ -96,6 +98,57 @@ def test_a_wrong_expression_replaces_a_right_one(peer: Peer) -> None:
     assert known(peer, 1).bodies == [b"1"]
     subscribe(peer, sql("a =", 2))
     assert known(peer, 2).code == ResponseCode.FILTER_DATA_NOT_EXIST
+
+
+LONG = " OR ".join(f"a = 'x{number}'" for number in range(1_000))
+"""Reading it takes a twentieth of a second."""
+
+
+def test_a_heartbeat_with_many_long_filters_holds_nobody_up(peer: Peer) -> None:
+    send(peer, "1", "x7")
+    topics = ["TopicA", *(f"T{number}" for number in range(200))]
+    wanted = [sql(f"{LONG} OR b = '{topic}'", topic=topic) for topic in topics]
+    began_s = process_time()
+    subscribe(peer, *wanted)
+    assert process_time() - began_s < 1
+    assert known(peer, 1).bodies == [b"x7"]
+
+
+def test_long_filters_are_not_read_all_for_one_message(
+    broker: SmallBroker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.config.enable_calc_filter_bit_map = True
+    for number in range(5):
+        text = f"{LONG} OR b = '{number}'"
+        data = consumer(f"G{number}", subscriptionDataSet=[sql(text)])
+        assert beat(broker.connect(41_000 + number), data).code == 0
+    filters = broker.core.filters
+    for read in (1, 2):
+        bit_map = filters.bit_map("TopicA", {"a": "no"})
+        assert bit_map is not None
+        kept = list(filters._by_topic["TopicA"].values())
+        assert sum(one.is_read for one in kept) == read
+        # Who was not read yet is not told that it does not want the message.
+        positions = [one.data.bloom_filter_data.bit_pos for one in kept]  # type: ignore[union-attr]
+        assert [has_bits(bit_map, found or ()) for found in positions] == [
+            number >= read for number in range(5)
+        ]
+
+
+def test_filters_have_so_many_characters_together(
+    broker: SmallBroker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txrocketmq.broker.filter.consumer_filters.MAX_CHARACTERS", 20)
+    send(peer, "1")
+    subscribe(peer, sql("a = 1"), sql("b = 12345678", topic="T1"), sql("c = 1", topic="T2"))
+    assert broker.core.filters.get("T1", "G") is not None
+    assert broker.core.filters.get("T2", "G") is None
+    # One that is not wanted any more makes room.
+    subscribe(peer, sql("a = 1"), sql("c = 1", topic="T2"))
+    subscribe(peer, sql("a = 1"), sql("c = 1", topic="T2"))
+    assert broker.core.filters.get("T1", "G") is None
+    assert broker.core.filters.get("T2", "G") is not None
+    assert known(peer, 1).bodies == [b"1"]
 
 
 def test_an_earlier_version_changes_nothing(peer: Peer) -> None:

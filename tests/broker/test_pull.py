@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from small_broker import Peer, Pulled, SmallBroker, properties, pull_header, send_header
+from test_heartbeat import beat, consumer
 
 from txrocketmq.codec.bodies import encode_body
 from txrocketmq.codec.headers import (
@@ -275,6 +276,35 @@ def test_tags_filter_from_heartbeat_and_from_the_pull(peer: Peer) -> None:
         b"C",
         b"-",
     ]
+
+
+def test_what_one_client_says_of_a_tag_is_not_true_for_others(
+    broker: SmallBroker, peer: Peer
+) -> None:
+    """The hashes in a heartbeat are the client's; one that is wrong about them must not blind those who use the same words."""
+    peer.send(properties=properties(TAGS="A"))
+    odd = {"topic": "TopicA", "subString": "A", "codeSet": [12345], "subVersion": 1}
+    data = consumer("Odd", subscriptionDataSet=[odd])
+    assert beat(broker.connect(41_000), data).code == 0
+    mine = {"sys_flag": 0, "sub_version": 1, "subscription": None}
+    assert peer.pull(consumer_group="Odd", **mine).bodies == []
+    assert peer.pull(subscription="A").bodies == [b"hello"]
+    heartbeat(peer, {"TopicA": "A"})
+    assert peer.pull(**mine).bodies == [b"hello"]
+
+
+def test_more_tags_than_anybody_has_are_refused(peer: Peer) -> None:
+    peer.send(properties=properties(TAGS="A"))
+    many = "||".join(["A", *(f"tag{number}" for number in range(5_000))])
+    wanted = {"topic": "TopicA", "subString": many, "subVersion": 1}
+    assert beat(peer, consumer(subscriptionDataSet=[wanted])).code == 0
+    for pulled in (
+        peer.pull(subscription=many),
+        peer.pull(sys_flag=0, sub_version=1, subscription=None),
+    ):
+        assert pulled.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    few = many[:32_768].rpartition("||")[0]
+    assert peer.pull(subscription=few).bodies == [b"hello"]
 
 
 def test_a_subscription_that_the_broker_does_not_know_yet_is_told(peer: Peer) -> None:

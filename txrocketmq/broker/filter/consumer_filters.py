@@ -7,6 +7,7 @@ after their consumers are gone (`filterDataCleanTimeSpan`), in ``consumerFilter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 
 from twisted.internet.defer import Deferred
@@ -32,28 +33,51 @@ FILE_NAME = "consumerFilter.json"
 
 MAX_FILTERS = 10_000
 """Filters of all groups together; more are not kept, so their consumers are told that there is none."""
+MAX_CHARACTERS = 4 * 1024 * 1024
+"""Characters of all their expressions together; one takes a hundred bytes of memory when it is in use."""
+CHARACTERS_OF_A_SEND = 2048
+"""Of expressions that are read for the bit map of one message."""
 LOADED_DEAD_MS = 30_000
 """How long ago the consumers of a loaded filter are taken to have gone."""
 
 
 class KeptFilter:
-    """A group's filter on one topic.
+    """A group's filter on one topic. Its expression is read when it is first used: a heartbeat may bring hundreds of long ones.
 
     :ivar data: what the file says of it.
-    :ivar message_filter: asks messages.
     """
 
-    __slots__ = ("data", "message_filter")
+    __slots__ = ("_filter", "data")
 
     def __init__(self, data: ConsumerFilterData) -> None:
         self.data = data
-        bits = data.bloom_filter_data or BloomFilterData()
-        self.message_filter = PropertyFilter(
-            compile_filter(data.expression or ""),
-            data.born_time,
-            bits.bit_pos or (),
-            bits.bit_num,
-        )
+        self._filter: PropertyFilter | None = None
+
+    @property
+    def message_filter(self) -> PropertyFilter:
+        """Asks messages.
+
+        :raises FilterError: the expression is none.
+        """
+        if self._filter is None:
+            bits = self.data.bloom_filter_data or BloomFilterData()
+            self._filter = PropertyFilter(
+                compile_filter(self.data.expression or ""),
+                self.data.born_time,
+                bits.bit_pos or (),
+                bits.bit_num,
+            )
+        return self._filter
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the expression was read."""
+        return self._filter is not None
+
+    @property
+    def length(self) -> int:
+        """Characters of its expression."""
+        return len(self.data.expression or "")
 
     @property
     def client_version(self) -> int:
@@ -81,6 +105,7 @@ class ConsumerFilters(SavedInTurns):
             config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
         )
         self._count = 0
+        self._characters = 0
         self.file = PersistedTable(files, FILE_NAME, self._encode)
 
     def load(self) -> None:
@@ -103,15 +128,7 @@ class ConsumerFilters(SavedInTurns):
             self._give_bits(data)
         if not data.dead_time:
             self._set_dead(data, max(data.born_time, self._now_ms() - LOADED_DEAD_MS))
-        try:
-            self._keep(KeptFilter(data))
-        except FilterError as error:
-            self._log.warn(
-                "the kept filter of group {group} on topic {topic} is dropped: {error}",
-                group=data.consumer_group,
-                topic=data.topic,
-                error=error,
-            )
+        self._keep(KeptFilter(data))
 
     def _has_its_bits(self, data: ConsumerFilterData) -> bool:
         known, bloom = data.bloom_filter_data, self.bloom
@@ -134,13 +151,38 @@ class ConsumerFilters(SavedInTurns):
         if not filters or not self._config.enable_calc_filter_bit_map:
             return None
         bit_map = bytearray(self.bloom.bits // 8)
+        left = CHARACTERS_OF_A_SEND
         for kept in filters.values():
-            if kept.message_filter.matches(properties) and kept.data.bloom_filter_data is not None:
+            if left > 0 and not kept.is_read:
+                left -= kept.length
+                with suppress(FilterError):
+                    kept.message_filter  # noqa: B018
+            # What was not read yet, or is none, is asked about the message when it is pulled.
+            if (
+                not kept.is_read or kept.message_filter.matches(properties)
+            ) and kept.data.bloom_filter_data is not None:
                 set_bits(bit_map, kept.data.bloom_filter_data.bit_pos or ())
         return bytes(bit_map)
 
     def get(self, topic: str, group: str) -> KeptFilter | None:
-        """A group's filter on a topic, None when there is none or its expression is wrong."""
+        """A group's filter on a topic, ready for use; None when there is none, or its expression is wrong: its consumers are told."""
+        kept = self._find(topic, group)
+        if kept is None:
+            return None
+        try:
+            kept.message_filter  # noqa: B018
+        except FilterError as error:
+            self._log.warn(
+                "the filter of group {group} on topic {topic} is wrong: {error}",
+                group=group,
+                topic=topic,
+                error=error,
+            )
+            self._forget(kept)
+            return None
+        return kept
+
+    def _find(self, topic: str, group: str) -> KeptFilter | None:
         return self._by_group.get(group, {}).get(topic)
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
@@ -159,7 +201,7 @@ class ConsumerFilters(SavedInTurns):
         self._die(self._by_group.get(group, {}).values())
 
     def _register(self, group: str, topic: str, wanted: SubscriptionData) -> None:
-        known = self.get(topic, group)
+        known = self._find(topic, group)
         if known is not None:
             data = known.data
             if wanted.sub_version <= data.client_version:
@@ -190,18 +232,15 @@ class ConsumerFilters(SavedInTurns):
         self._give_bits(data)
         if known is not None:
             self._forget(known)
-        try:
-            if data.expression_type != EXPRESSION_SQL92:
-                raise FilterError(f"there are no filters of type {data.expression_type}")
-            kept = KeptFilter(data)
-        except FilterError as error:
+        if data.expression_type != EXPRESSION_SQL92:
             self._log.warn(
-                "the filter of group {group} on topic {topic} is wrong: {error}",
+                "the filter of group {group} on topic {topic} is wrong: there are no filters of type {kind}",
                 group=group,
                 topic=topic,
-                error=error,
+                kind=data.expression_type,
             )
             return
+        kept = KeptFilter(data)
         self._is_changed = True
         if self._keep(kept):
             self._log.info(
@@ -212,20 +251,28 @@ class ConsumerFilters(SavedInTurns):
             )
 
     def _keep(self, kept: KeptFilter) -> bool:
-        if self._count >= MAX_FILTERS:
+        if self._lacks_room(kept):
             dead = [other for other in self._all() if other.data.dead]
-            if not dead:
+            dead.sort(key=lambda other: other.data.dead_time, reverse=True)
+            while self._lacks_room(kept) and dead:
+                self._forget(dead.pop())
+            if self._lacks_room(kept):
                 self._log.warn(
-                    "{count} filters are kept, there is no room for more", count=self._count
+                    "{count} filters of {characters} characters are kept, there is no room for more",
+                    count=self._count,
+                    characters=self._characters,
                 )
                 return False
-            self._forget(min(dead, key=lambda other: other.data.dead_time))
         data = kept.data
         group, topic = data.consumer_group or "", data.topic or ""
         self._by_group.setdefault(group, {})[topic] = kept
         self._by_topic.setdefault(topic, {})[group] = kept
         self._count += 1
+        self._characters += kept.length
         return True
+
+    def _lacks_room(self, kept: KeptFilter) -> bool:
+        return self._count >= MAX_FILTERS or self._characters + kept.length > MAX_CHARACTERS
 
     def _forget(self, kept: KeptFilter) -> None:
         group, topic = kept.data.consumer_group or "", kept.data.topic or ""
@@ -237,6 +284,7 @@ class ConsumerFilters(SavedInTurns):
         if not self._by_topic[topic]:
             del self._by_topic[topic]
         self._count -= 1
+        self._characters -= kept.length
         self._is_changed = True
 
     def _all(self) -> Iterator[KeptFilter]:

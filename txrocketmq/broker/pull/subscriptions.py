@@ -5,6 +5,8 @@ Stands for the subscription half of ``PullMessageProcessor`` and for the choice 
 
 from __future__ import annotations
 
+import msgspec
+
 from txrocketmq.broker.clients import Consumers
 from txrocketmq.broker.filter.consumer_filters import ConsumerFilters
 from txrocketmq.broker.filter.property_filter import PropertyFilter
@@ -30,6 +32,10 @@ from txrocketmq.store.filter import TagsFilter
 CACHE_ENTRIES = 4096
 CACHED_EXPRESSION_LENGTH = 1024
 """Longer expressions are read anew for each pull: a flood of different ones must not use up memory."""
+MAX_TAGS_LENGTH = 32_768
+"""Characters of a tag expression, or hashes of tags, that are served; reading more takes tens of milliseconds, for each pull."""
+CACHED_CODES = 128
+"""As many hashes as such an expression may have."""
 READ_BIT = 2
 
 BROKER_FORBIDDEN = 1
@@ -61,7 +67,8 @@ class Subscriptions:
         self._kept = kept
         self._consumers = consumers
         self._groups = groups
-        self._filters: dict[str, IMessageFilter] = {}
+        # By the words of a subscription, or by the hashes of its tags where a heartbeat brought them.
+        self._filters: dict[str | frozenset[int], IMessageFilter] = {}
 
     def filter_for(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
@@ -89,17 +96,16 @@ class Subscriptions:
             cached = self._filters.get(wanted)
             if cached is not None:
                 return cached
+            if len(wanted) > MAX_TAGS_LENGTH:
+                raise _not_read()
         try:
             subscription = build_subscription(topic, expression, kind)
             if not subscription.is_tag_type:
                 self._check_served(subscription)
                 return PropertyFilter(compile_filter(subscription.sub_string or ""))
         except (FilterError, MQClientError) as error:
-            raise ResponseError(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                "parse the consumer's subscription failed",
-            ) from error
-        return self._tags_filter(subscription)
+            raise _not_read() from error
+        return self._tags_filter(msgspec.structs.replace(subscription, code_set=set()))
 
     def _check_served(self, subscription: SubscriptionData) -> None:
         kind = subscription.expression_type
@@ -161,12 +167,22 @@ class Subscriptions:
         expression = subscription.sub_string or SUB_ALL
         if subscription.class_filter_mode or expression == SUB_ALL:
             return None
-        cached = self._filters.get(expression)
+        # What a client says of its own tags is its own affair: others mean what they say by the same words.
+        key = frozenset(subscription.code_set) or expression
+        if len(key) > MAX_TAGS_LENGTH:
+            raise _not_read()
+        cached = self._filters.get(key)
         if cached is None:
             codes = subscription.code_set or build_subscription("", expression).code_set
             cached = TagsFilter(codes)
-            if len(expression) <= CACHED_EXPRESSION_LENGTH:
+            if len(key) <= (CACHED_EXPRESSION_LENGTH if isinstance(key, str) else CACHED_CODES):
                 if len(self._filters) >= CACHE_ENTRIES:
                     self._filters.clear()
-                self._filters[expression] = cached
+                self._filters[key] = cached
         return cached
+
+
+def _not_read() -> ResponseError:
+    return ResponseError(
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+    )
