@@ -627,6 +627,22 @@ def test_a_batch_that_is_one_record_comes_again_as_its_messages(
     assert sum(queue.waiting_count for queue in service(broker).queues) == 0
 
 
+def test_two_pops_of_one_offset_and_one_time_lose_nothing(
+    broker: SmallBroker, consumer: PopConsumer
+) -> None:
+    """A kill forgets where the group stood, and the clock is set back to where it was: both check points have one key."""
+    bodies = send(consumer, 4)
+    assert consumer.pop(max_msg_nums=1).bodies == bodies[:1]
+    broker = killed(broker)
+    consumer = PopConsumer(broker)
+    again = consumer.pop()
+    assert again.bodies == bodies
+    assert consumer.ack(again, again.messages[3]).code == 0
+    pass_time(broker, COMES_AGAIN_S)
+    assert consumer.pop().bodies == bodies[:3]
+    broker.stop()
+
+
 def test_fewer_revive_queues_forget_nothing() -> None:
     broker = SmallBroker(revive_queue_num=4)
     make_topic(broker)

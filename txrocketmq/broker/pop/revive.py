@@ -100,6 +100,7 @@ class Point:
 
     :ivar missing: logical offsets that are not acknowledged.
     :ivar due_ms: when they come again.
+    :ivar last: the last offset that it named.
     :ivar place: logical offset of its record in the revive queue.
     :ivar is_gone: its topic was deleted: nothing of it comes again, also when there is a topic of that name once more.
     """
@@ -110,6 +111,7 @@ class Point:
         "group",
         "is_gone",
         "key",
+        "last",
         "missing",
         "place",
         "pop_time_ms",
@@ -128,8 +130,15 @@ class Point:
         self.pop_time_ms = point.pop_time
         self.due_ms = point.pop_time + point.invisible_time
         self.missing = offsets_of(point)
+        self.last = max(self.missing, default=-1)
         self.place = place
         self.is_gone = False
+
+    def join(self, other: Point) -> None:
+        """Another check point of the same key: the same offset was popped at the same time by its clock, before and after a restart that
+        forgot where the group stood. What only the other one names comes again with this one."""
+        self.missing += [offset for offset in other.missing if offset > self.last]
+        self.last = max(self.last, other.last)
 
     def is_of(self, topic: str) -> bool:
         """Whether its messages are of a topic, or of a retry topic for it."""
@@ -319,7 +328,9 @@ class ReviveQueue:
         known = self._points.get(key)
         if isinstance(entry, PopCheckPoint):
             point = Point(entry, key, place)
-            if known is None and point.missing:
+            if known is not None:
+                known.join(point)
+            elif point.missing:
                 self._points[key] = point
                 self._places.append(point)
                 heappush(self._due, (point.due_ms, place, point))
