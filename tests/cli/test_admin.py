@@ -110,8 +110,18 @@ def test_values() -> None:
     assert read_value("time", "1700000000000", 0) == 1_700_000_000_000
     written = read_value("time", "2026-01-02#03:04:05:678", 0)
     assert written - read_value("time", "2026-01-02#03:04:04:000", 0) == 1678
-    for kind, text in (("int", "x"), ("bool", "yes"), ("time", "yesterday"), ("mode", "push")):
-        with pytest.raises(ValueError, match=r"."):
+    for kind, text, says in (
+        ("int", "x", "'x' is no whole number"),
+        ("numbers", "1;x", "'x' is no whole number"),
+        ("bool", "yes", "'yes' is neither true nor false"),
+        (
+            "time",
+            "yesterday",
+            "'yesterday' is no time: ms since 1970, now, or yyyy-MM-dd#HH:mm:ss:SSS",
+        ),
+        ("mode", "push", "'push' is none of PULL, POP"),
+    ):
+        with pytest.raises(ValueError, match=f"^{says}"):
             read_value(kind, text, 0)
 
 
@@ -174,7 +184,14 @@ def test_slips_are_told_before_anybody_is_asked() -> None:
         return outcome.output
 
     assert "Missing option '-t'" in said("topicRoute")
-    assert "does not take these options together" in said("brokerStatus")
+    assert "brokerStatus needs -b/--brokerAddr or -c/--clusterName\n" in said("brokerStatus")
+    assert "needs -b/--broker and -o/--offset\n" in said(
+        "resetOffsetByTime", "-g", "g", "-t", "t", "-q", "1"
+    )
+    both = said("brokerStatus", "-b", "192.0.2.1:10911", "-c", "c")
+    assert "does not take these options together" in both
+    # Neither at the end, nor before another option, may a value be left out.
+    assert "Option '-r' requires an argument" in said("updateTopic", "-c", "c", "-t", "t", "-r")
     assert "-r, --readQueueNums" in said("updateTopic", "-c", "c", "-t", "t", "-r", "many")
     assert "No such command" in said("topicRoutes")
 
@@ -198,3 +215,11 @@ class TestHelp:
         commands = shown.output.partition("Commands:\n")[2]
         assert not [line for line in commands.splitlines() if line.endswith("  ")]
         assert "`" not in commands
+        assert "None" not in commands
+
+    def test_an_option_says_how_its_value_is_typed(self) -> None:
+        shown = CliRunner().invoke(main, ["admin", "printMsg", "-h"], terminal_width=200)
+        assert "ms since 1970, now, or yyyy-MM-dd#HH:mm:ss:SSS in local time.\n" in shown.output
+        shown = CliRunner().invoke(main, ["admin", "haStatus", "-h"], terminal_width=200)
+        assert "-b, --brokerAddr HOST:PORT\n" in shown.output
+        assert "Do it again and again, so many seconds between.\n" in shown.output

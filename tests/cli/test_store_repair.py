@@ -186,6 +186,15 @@ def test_nothing_is_written_while_a_broker_has_the_lock(
         assert contents(root) == before
 
 
+def test_what_the_system_refuses_is_said_in_words(unpack: Unpack) -> None:
+    root = unpack("5.4.0-torn")
+    (root / "lock").unlink(missing_ok=True)
+    (root / "lock").mkdir()
+    result = tool("repair", root, "--apply")
+    assert result.exit_code == 1
+    assert result.output.endswith(f"Error: {root}/lock: is a directory\n")
+
+
 def test_what_was_exported_can_be_imported_elsewhere(unpack: Unpack, tmp_path: Path) -> None:
     root, target = unpack("5.4.0"), tmp_path / "target"
     target.mkdir()

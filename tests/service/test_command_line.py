@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from launch import AllInOne, Process, command_line, free_ports, run
+from launch import (
+    AllInOne,
+    Process,
+    command_line,
+    environment,
+    free_ports,
+    plain_twistd,
+    run,
+)
 
 from txrocketmq.codec.command import RemotingCommand
 
@@ -58,6 +68,11 @@ def test_operators_type_what_they_know(all_in_one: AllInOne, tmp_path: Path) -> 
     assert failed.returncode == 1
     assert failed.stderr.startswith("txrocketmq: ")
     assert failed.stderr.count("\n") == 1
+    for_nobody = run(command_line("admin", "updateTopic", "-t", "Typed", *asked), tmp_path)
+    assert (for_nobody.returncode, for_nobody.stderr) == (
+        1,
+        "txrocketmq: say for whom: either a broker's host:port (broker, -b) or a cluster's name (cluster, -c)\n",
+    )
 
 
 def test_what_comes_one_after_the_other_is_a_line_each(
@@ -89,6 +104,41 @@ def test_what_comes_one_after_the_other_is_a_line_each(
     finally:
         again.kill()
     assert "Traceback" not in again.output
+
+
+@pytest.mark.parametrize(
+    "words", [("tail", "Piped", "--from-start"), ("admin", "printMsg", "-t", "Piped")]
+)
+def test_a_reader_that_has_enough_ends_it_quietly(
+    all_in_one: AllInOne, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    asked = ("-n", all_in_one.namesrv)
+    run(command_line("send", "Piped", "one", *asked), tmp_path)
+    check_head_is_enough(command_line(*words, *asked), tmp_path)
+
+
+@pytest.mark.parametrize("option", ["-p", "-m"])
+def test_settings_may_be_read_in_part(tmp_path: Path, option: str) -> None:
+    check_head_is_enough(plain_twistd("rocketmq-broker", option), tmp_path)
+
+
+def check_head_is_enough(command: list[str], directory: Path) -> None:
+    """Nobody reads what the command prints, as after ``| head`` has ended."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as out:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=environment(),
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.stderr == ""
+    assert done.returncode in (0, 1)
 
 
 def test_ctrl_c_ends_tail_quietly(all_in_one: AllInOne, tmp_path: Path) -> None:

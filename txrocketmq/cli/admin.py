@@ -13,10 +13,21 @@ from typing import Any
 import click
 from twisted.internet.task import Clock, deferLater
 
-from txrocketmq.cli.admin_commands import COMMANDS, INTERVAL, NO_EFFECT, TRACED, Command, read_value
+from txrocketmq.cli.admin_commands import (
+    COMMANDS,
+    INTERVAL,
+    KINDS,
+    NO_EFFECT,
+    TRACED,
+    Command,
+    Option,
+    read_value,
+)
 from txrocketmq.cli.plain import plain
 from txrocketmq.errors import RocketMQError
 
+_ADDRESSES = {"broker", "controller", "container", "fromBroker", "toBroker"}
+"""Parameters and options that are an address."""
 _FOR_CALLERS = re.compile(r" \([^()]*``[^()]*\)| Errors as [^.]*\.")
 """What docstrings say to programmers: the official command that an operation stands for, and what it raises."""
 
@@ -63,15 +74,34 @@ def operation_of(command: Command, admin: Any, arguments: Mapping[str, Any]) -> 
 
     :raises click.UsageError: there is none.
     """
+    lacking = []
     for path in command.operations:
         operation = named_operation(path, admin)
+        signature = inspect.signature(operation)
         try:
-            inspect.signature(operation).bind(**arguments)
+            signature.bind(**arguments)
         except TypeError:
+            lacking.append(_lacking(command, signature, arguments))
             continue
         return lambda operation=operation: operation(**arguments)
+    if needed := " or ".join(dict.fromkeys(filter(None, lacking))):
+        raise click.UsageError(f"{command.name} needs {needed}")
     raise click.UsageError(
         f"{command.name} does not take these options together; see txrocketmq admin {command.name} -h"
+    )
+
+
+def _lacking(command: Command, signature: inspect.Signature, arguments: Mapping[str, Any]) -> str:
+    """The options that an operation needs besides those given; empty where it does not take these."""
+    try:
+        signature.bind_partial(**arguments)
+    except TypeError:
+        return ""
+    flags = {option.parameter: "/".join(option.flags) for option in command.options}
+    return " and ".join(
+        flags[name]
+        for name, one in signature.parameters.items()
+        if one.default is inspect.Parameter.empty and name in flags and name not in arguments
     )
 
 
@@ -136,9 +166,22 @@ class _AdminCommand(click.Command):
 
 
 def summary_of(doc: str) -> str:
-    """The first paragraph of a docstring, for who types commands: without marks, and without what is for programmers."""
+    """The first paragraph of a docstring, for who types commands: without marks and what is for programmers, and None as JSON has it."""
     first = " ".join(doc.split("\n\n")[0].split())
-    return _FOR_CALLERS.sub("", first).replace("`", "")
+    return _FOR_CALLERS.sub("", first).replace("`", "").replace("None", "null")
+
+
+def _metavar(option: Option) -> str:
+    is_address = option.parameter in _ADDRESSES or option.name in _ADDRESSES
+    return "HOST:PORT" if is_address else option.kind.upper()
+
+
+def _help(option: Option) -> str | None:
+    if option.parameter == INTERVAL:
+        return "Do it again and again, so many seconds between."
+    if option.parameter == NO_EFFECT:
+        return "No effect here."
+    return KINDS.get(option.kind)
 
 
 def _click_command(command: Command) -> click.Command:
@@ -158,8 +201,10 @@ def _click_command(command: Command) -> click.Command:
             click.Option(
                 [*option.flags, option.argument],
                 required=option.is_required,
-                is_flag=is_flag,
-                metavar=None if is_flag else option.kind.upper(),
+                # Said of an option with a value, False would let the value be left out.
+                is_flag=is_flag or None,
+                metavar=None if is_flag else _metavar(option),
+                help=_help(option),
             )
         )
 

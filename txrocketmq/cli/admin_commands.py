@@ -22,6 +22,15 @@ from txrocketmq.model.heartbeat import MessageRequestMode
 INTERVAL, TRACED = "every_s", "is_traced"
 """What the tool itself takes: how often, and whether its messages leave traces."""
 NO_LETTER = NO_EFFECT = "-"
+KINDS = {
+    "bool": "true or false.",
+    "list": "Several with commas between.",
+    "mode": "PULL or POP.",
+    "numbers": "Several with semicolons between.",
+    "pairs": "name=value, several with commas between; attributes as +name=value and -name.",
+    "time": "ms since 1970, now, or yyyy-MM-dd#HH:mm:ss:SSS in local time.",
+}
+"""How a value of a kind is typed."""
 _TARGET = "b/brokerAddr=broker c/clusterName=cluster"
 
 _LINES = f"""
@@ -176,7 +185,7 @@ def read_value(kind: str, text: str, now_ms: int) -> Any:
     :raises ValueError: it is not of this kind.
     """
     if kind == "int":
-        return int(text)
+        return _whole_number(text)
     if kind == "bool":
         if text.strip().lower() not in ("true", "false"):
             raise ValueError(f"{text!r} is neither true nor false")
@@ -184,16 +193,32 @@ def read_value(kind: str, text: str, now_ms: int) -> Any:
     if kind == "list":
         return [word.strip() for word in text.split(",") if word.strip()]
     if kind == "numbers":
-        return [int(word) for word in text.split(";") if word.strip()]
+        return [_whole_number(word) for word in text.split(";") if word.strip()]
     if kind == "pairs":
         parts = [word.partition("=") for word in text.split(",") if word.strip()]
         return {name.strip(): value.strip() for name, _, value in parts}
     if kind == "mode":
+        modes = [mode.value for mode in MessageRequestMode]
+        if text.strip().upper() not in modes:
+            raise ValueError(f"{text!r} is none of {', '.join(modes)}")
         return MessageRequestMode(text.strip().upper())
     if kind == "time":
         if text == "now":
             return now_ms
         if text.lstrip("-").isdecimal():
             return int(text)
-        return int(datetime.strptime(f"{text}000", "%Y-%m-%d#%H:%M:%S:%f").timestamp() * 1000)
+        try:
+            moment = datetime.strptime(f"{text}000", "%Y-%m-%d#%H:%M:%S:%f")
+            return int(moment.timestamp() * 1000)
+        except (ValueError, OverflowError, OSError):
+            raise ValueError(
+                f"{text!r} is no time: ms since 1970, now, or yyyy-MM-dd#HH:mm:ss:SSS is needed"
+            ) from None
     return text
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no whole number") from None

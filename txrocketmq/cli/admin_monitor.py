@@ -28,7 +28,7 @@ class Monitor:
         self._clock: Any = admin.instance.clock
 
     async def rounds(self) -> AsyncIterator[dict[str, Any]]:
-        """Round after round, without end."""
+        """Every minute, without end: how far each group is behind with each topic, and what is odd at its members."""
         await deferLater(self._clock, FIRST_S)
         while True:
             async for line in self.round():

@@ -14,6 +14,7 @@ from txrocketmq.cli.admin import admin
 from txrocketmq.cli.store import store
 
 _LONGEST_PATH = 255
+_LONGEST_SHOWN = 60
 
 _NAMESRV = click.option(
     "-n",
@@ -100,7 +101,8 @@ def explain(source: str) -> None:
     except OSError as error:
         sys.exit(session.complain(f"cannot read {source}: {(error.strerror or '').lower()}"))
     except ValueError:
-        sys.exit(session.complain(f"{source!r} is neither a file nor hex digits"))
+        shown = source if len(source) <= _LONGEST_SHOWN else f"{source[:_LONGEST_SHOWN]}..."
+        sys.exit(session.complain(f"{shown!r} is neither a file nor hex digits"))
     click.echo(explain_stream(data))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -50,6 +51,13 @@ def complain(error: object) -> int:
     return FAILED
 
 
+def reader_gone() -> int:
+    """Whoever read the output has enough of it (``| head``): nobody is left to be told; the exit code for it."""
+    # What is still to be flushed at the end of the process goes nowhere instead of failing again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
+
+
 def one_line(text: str) -> str:
     """A text that came from elsewhere, fit for a terminal: one line, what cannot be printed in its escaped form."""
     words = " ".join(text.split())
@@ -87,6 +95,8 @@ class _Run:
     def _failed(self, failure: Failure) -> None:
         if isinstance(failure.value, RocketMQError):
             self._code = complain(failure.value)
+        elif isinstance(failure.value, BrokenPipeError):
+            self._code = reader_gone()
         elif not isinstance(failure.value, CancelledError):
             self._code = FAILED
             sys.stderr.write(failure.getTraceback())

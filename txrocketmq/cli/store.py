@@ -81,6 +81,14 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _said(error: OSError | RocketMQError) -> str:
+    """An error in words, one of the system without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return where + error.strerror.lower()
+    return str(error)
+
+
 class _Plainly(click.Group):
     """What goes wrong is one line, not a traceback."""
 
@@ -90,7 +98,7 @@ class _Plainly(click.Group):
         except BrokenPipeError:
             raise
         except (OSError, RocketMQError) as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(_said(error)) from error
 
 
 @click.group(cls=_Plainly)
@@ -104,7 +112,7 @@ def _open(directory: Path, commitlog: Path | None) -> StoreDirectory:
     try:
         return StoreDirectory(directory, commitlog)
     except (OSError, RocketMQError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(_said(error)) from error
 
 
 def _time(ms: int) -> str:
@@ -333,7 +341,7 @@ def repair(
     try:
         aside = rebuild.repair(found, click.echo, progress, how=how, base=base)
     except (OSError, RocketMQError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(_said(error)) from error
     click.echo(f"the old files are in {aside}; delete them when all is well")
 
 
@@ -378,6 +386,6 @@ def import_(directory: Path, source: Path, commitlog: Path | None) -> None:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         taken, refused = import_messages(config, memoryview(data), click.echo, _share(0, len(data)))
     except (OSError, RocketMQError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(_said(error)) from error
     click.echo(f"{taken} messages, {refused} not taken")
     sys.exit(1 if refused else 0)

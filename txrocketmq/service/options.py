@@ -110,7 +110,11 @@ class RoleOptions(usage.Options):
     def _print(self, *, important_only: bool) -> None:
         for line in self.settings.warnings:
             sys.stderr.write(f"{self.command}: {line}\n")
-        for name, value in self.settings.entries(important_only).items():
-            sys.stdout.write(f"{name}={value}\n")
-        sys.stdout.flush()
+        try:
+            for name, value in self.settings.entries(important_only).items():
+                sys.stdout.write(f"{name}={value}\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader has enough (``| head``); what is left goes nowhere instead of failing again at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0)

@@ -91,7 +91,7 @@ class AccessAdmin:
         broker: str | None = None,
         cluster: str | None = None,
     ) -> list[str]:
-        """Change a user (``updateUser``); what is None stays as it is.
+        """Change a user (``updateUser``); what is not given stays as it is.
 
         :param user_status: ``enable`` or ``disable``.
         """

@@ -218,7 +218,7 @@ class BrokerAdmin:
     async def remove_cold_data_threshold(
         self, group: str, *, broker: str | None = None, cluster: str | None = None
     ) -> list[str]:
-        """Take that back (``removeColdDataFlowCtrGroupConfig``); the brokers that did it."""
+        """Let a group read cold as all others do again (``removeColdDataFlowCtrGroupConfig``); the brokers that did it."""
         code = RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG
         return list(await self._tell("flow control", code, broker, cluster, None, group.encode()))
 

@@ -21,7 +21,6 @@ from txrocketmq.codec.headers import (
 from txrocketmq.errors import BrokerError, RocketMQError
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.message import MessageQueue
-from txrocketmq.model.names import retry_topic
 
 
 class ClientAdmin:
@@ -37,7 +36,7 @@ class ClientAdmin:
         :raises NotOnlineError: there is no member.
         :raises NoSuchTopicError: the group never ran.
         """
-        addresses = [broker] if broker else await self._core.brokers_of(retry_topic(group))
+        addresses = [broker] if broker else await self._core.brokers_of_group(group)
         header = GetConsumerConnectionListRequestHeader(consumer_group=group)
         for address in addresses:
             try:
@@ -90,7 +89,7 @@ class ClientAdmin:
             consumer_group=group, client_id=client_id, jstack_enable=jstack
         )
         failure: BrokerError | None = None
-        for address in [broker] if broker else await self._core.brokers_of(retry_topic(group)):
+        for address in [broker] if broker else await self._core.brokers_of_group(group):
             try:
                 return await self._core.read(
                     ConsumerRunningInfo,

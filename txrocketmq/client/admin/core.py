@@ -22,7 +22,7 @@ from txrocketmq.codec.headers import GetRouteInfoRequestHeader, Header
 from txrocketmq.config.properties import format_properties_file, parse_properties_file
 from txrocketmq.errors import MQClientError, RocketMQError
 from txrocketmq.model.codes import RequestCode, ResponseCode
-from txrocketmq.model.names import TIMER_TOPIC, is_lmq
+from txrocketmq.model.names import TIMER_TOPIC, is_lmq, retry_topic
 from txrocketmq.model.route import BrokerData, TopicRouteData
 
 if TYPE_CHECKING:
@@ -208,6 +208,16 @@ class AdminCore:
         """One address of each broker name that has a topic: the master's, else a slave's."""
         return addresses_of((await self.routed(topic, cluster)).broker_datas)
 
+    async def brokers_of_group(self, group: str) -> list[str]:
+        """The same for a group: those that have its retry topic, which it gets when it first runs.
+
+        :raises NoSuchTopicError: it never ran.
+        """
+        try:
+            return await self.brokers_of(retry_topic(group))
+        except NoSuchTopicError as error:
+            raise NoSuchTopicError(f"group {group} never ran: {error}") from None
+
     async def masters(self, cluster: str) -> list[str]:
         """Addresses of a cluster's masters, sorted by broker name.
 
@@ -243,7 +253,9 @@ class AdminCore:
         :raises MQClientError: neither is given, or both are.
         """
         if (broker is None) == (cluster is None):
-            raise MQClientError("say for whom: either broker='host:port' or cluster='name'")
+            raise MQClientError(
+                "say for whom: either a broker's host:port (broker, -b) or a cluster's name (cluster, -c)"
+            )
         if broker is not None:
             return [broker]
         assert cluster is not None

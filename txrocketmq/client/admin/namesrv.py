@@ -70,7 +70,7 @@ class NameServerAdmin:
     # ----------------------------------------------------------------- brokers
 
     async def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Nobody may write to a broker until it registers its topics anew or `add_write_perm` is called (``wipeWritePerm``).
+        """Nobody may write to a broker until it registers its topics anew or is given the permission back (``wipeWritePerm``).
 
         The number of topics that were changed, by name server.
         """

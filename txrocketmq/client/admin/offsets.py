@@ -22,7 +22,6 @@ from txrocketmq.codec.headers import (
 from txrocketmq.errors import BrokerError, MQClientError
 from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.message import MessageQueue
-from txrocketmq.model.names import retry_topic
 
 NEWEST = -1
 """As a time: the end of the queue."""
@@ -227,7 +226,7 @@ class OffsetAdmin:
         async def call(address: str) -> None:
             await self._core.ask(address, RequestCode.CLONE_GROUP_OFFSET, header)
 
-        addresses = await self._core.brokers_of(retry_topic(source))
+        addresses = await self._core.brokers_of_group(source)
         return list(await self._core.spread(f"cloning of group {source}", addresses, call))
 
     # ----------------------------------------------------------------- queues
