@@ -79,6 +79,15 @@ def test_a_bad_value_changes_nothing() -> None:
     assert broker.trace_on is True
 
 
+@pytest.mark.parametrize(("key", "value"), [("brokerName", " "), ("messageDelayLevel", "1s 5x")])
+def test_what_would_keep_it_from_starting_again_is_refused(key: str, value: str) -> None:
+    _, _, configuration = running()
+    before = configuration.entries()
+    with pytest.raises(ConfigError, match=f"bad configuration value {key}={value.strip()}: "):
+        configuration.update({key: value})
+    assert configuration.entries() == before
+
+
 def test_the_table_is_sorted_text_with_what_nobody_declared() -> None:
     _, _, configuration = running()
     lines = configuration.text().decode().splitlines()

@@ -138,15 +138,16 @@ def test_a_locked_store(tmp_path: Path, daemon: bool) -> None:
 
 
 @MODES
-def test_a_store_that_cannot_be_written(tmp_path: Path, daemon: bool) -> None:
+@pytest.mark.parametrize("place", ["file", "file/store"])
+def test_a_store_that_cannot_be_written(tmp_path: Path, place: str, daemon: bool) -> None:
     (tmp_path / "file").write_text("not a directory")
     check_refused(
         tmp_path,
         BROKER,
         "--set=listenPort=0",
-        f"--set=storePathRootDir={tmp_path}/file/store",
+        f"--set=storePathRootDir={tmp_path}/{place}",
         daemon=daemon,
-        says=f"cannot use the store directory {tmp_path}/file/store: not a directory",
+        says=f"cannot use the store directory {tmp_path}/{place}: not a directory",
     )
 
 

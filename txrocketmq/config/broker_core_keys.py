@@ -15,7 +15,7 @@ from txrocketmq.config.defaults import (
     UP_TO_4_CPUS,
     UP_TO_32_CPUS,
 )
-from txrocketmq.config.keys import flag, int32, int64, text
+from txrocketmq.config.keys import A_NAME, flag, int32, int64, text
 
 
 @attrs.define(kw_only=True, slots=False)
@@ -54,10 +54,13 @@ class BrokerCoreKeys:
         name="brokerIP2",
     )
     broker_name: str = text(
-        HOST_NAME, "Name of the replica group; master and slaves share it.", important=True
+        HOST_NAME,
+        "Name of the replica group; master and slaves share it.",
+        important=True,
+        form=A_NAME,
     )
     broker_cluster_name: str = text(
-        "DefaultCluster", "Cluster that the broker belongs to.", important=True
+        "DefaultCluster", "Cluster that the broker belongs to.", important=True, form=A_NAME
     )
     broker_id: int = int64(
         0,

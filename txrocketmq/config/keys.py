@@ -39,6 +39,21 @@ class Computed:
 
 
 @attrs.frozen
+class Form:
+    """What a text must look like.
+
+    :ivar pattern: matches all of it.
+    :ivar words: what is wanted, for who has it wrong.
+    """
+
+    pattern: str
+    words: str
+
+
+A_NAME = Form(".+", "a name")
+
+
+@attrs.frozen
 class KeySpec:
     """What is known about one key.
 
@@ -52,6 +67,7 @@ class KeySpec:
     :ivar low: smallest number allowed.
     :ivar high: largest number allowed.
     :ivar choices: the words allowed; empty when any text is.
+    :ivar form: what a text must look like; None when any will do.
     """
 
     attribute: str
@@ -64,6 +80,7 @@ class KeySpec:
     low: int
     high: int
     choices: tuple[str, ...]
+    form: Form | None
 
     @property
     def effect(self) -> Effect:
@@ -86,6 +103,8 @@ class KeySpec:
                 return word
             raise self._refuse(word, "one of " + ", ".join(self.choices))
         if self.java_type == "String":
+            if self.form is not None and not re.fullmatch(self.form.pattern, word):
+                raise self._refuse(word, self.form.words)
             return word
         if self.java_type == "boolean":
             if word.lower() in ("true", "false"):
@@ -125,6 +144,7 @@ def _key(default: object, java_type: str, help_text: str, **options: Any) -> Any
         "low": options.pop("low", bounds[0]),
         "high": options.pop("high", bounds[1]),
         "choices": options.pop("choices", ()),
+        "form": options.pop("form", None),
     }
     if options:
         raise TypeError(f"unknown options of a key: {sorted(options)}")
@@ -155,7 +175,7 @@ def number(default: float | Computed, help_text: str, **options: Any) -> float:
 
 
 def text(default: str | Computed | None, help_text: str, **options: Any) -> str:
-    """A Java ``String``."""
+    """A Java ``String``; ``form`` tells what it must look like."""
     return _key(default, "String", help_text, **options)  # type: ignore[no-any-return]
 
 

@@ -260,8 +260,6 @@ def _derive(settings: Settings) -> None:
         store.ha_listen_port = broker.listen_port + 1
     for address in split_addresses(broker.namesrv_addr):
         check_address("namesrvAddr", address)
-    if not broker.broker_name.strip():
-        raise ConfigError("bad configuration value brokerName=: a name is needed")
     if broker.enable_controller_mode:
         # Role and number are the controller's to give.
         pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from txrocketmq.config.keys import flag, int32, int64, number, text
+from txrocketmq.config.keys import Form, flag, int32, int64, number, text
 
 
 @attrs.define(kw_only=True, slots=False)
@@ -108,6 +108,10 @@ class StoreFeatureKeys:
     message_delay_level: str = text(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "Delays of the levels, level 1 first.",
+        form=Form(
+            "[0-9]+[smhd]( [0-9]+[smhd])*",
+            "a list as 30s 5m 2h 1d, with one blank between,",
+        ),
     )
     flush_delay_offset_interval: int = int64(
         10_000, "Milliseconds between saves of the delay levels' positions."

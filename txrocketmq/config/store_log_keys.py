@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from txrocketmq.config.defaults import STORE_HOME
-from txrocketmq.config.keys import choice, flag, int32, int64, number, text
+from txrocketmq.config.keys import Form, choice, flag, int32, int64, number, text
 
 
 @attrs.define(kw_only=True, slots=False)
@@ -16,6 +16,7 @@ class StoreLogKeys:
         STORE_HOME,
         "Directory of the store: log, queues, indexes and tables lie below it.",
         important=True,
+        form=Form(".+", "a directory"),
     )
     store_path_commit_log: str | None = text(
         None, "Directory of the commit log; unset, `commitlog` below the root.", important=True

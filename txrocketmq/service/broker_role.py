@@ -6,6 +6,7 @@ waits for a flush is answered, and the store closes in order.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from collections.abc import Mapping
@@ -314,7 +315,9 @@ def check_store(config: MessageStoreConfig) -> None:
             disk.makedirs(path)
             disk.lock_directory(path).release()
     except OSError as error:
-        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        # A file in its place "exists" when the directory is to be made.
+        code = errno.ENOTDIR if error.errno == errno.EEXIST else error.errno
+        reason = os.strerror(code).lower() if code else str(error)
         raise StoreError(f"cannot use the store directory {path}: {reason}") from error
     finally:
         disk.close()
