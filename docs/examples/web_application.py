@@ -1,7 +1,7 @@
 """The client inside an asyncio web application: python web_application.py 127.0.0.1:9876 [PORT]
 
-POST /topic sends the body, GET /topic gives the messages that came so far. The asyncio reactor is installed, so that Twisted and the web
-server share one loop; the client's Deferreds are awaited as futures.
+A POST sends the body to the topic Guestbook, a GET gives the messages that came so far; the path does not matter. The
+asyncio reactor is installed, so that Twisted and the web server share one loop; the client's Deferreds are awaited as futures.
 """
 
 import asyncio
@@ -16,10 +16,12 @@ from txrocketmq.client import (
     ConsumeConcurrentlyStatus,
     ConsumeFromWhere,
     Message,
+    MQClientError,
     NoRouteError,
     Producer,
     PushConfig,
     PushConsumer,
+    RemotingError,
     as_future,
 )
 
@@ -58,8 +60,10 @@ class Application:
             return 200, self.came
         try:
             sent = await as_future(self.producer.send(Message(topic=self.topic, body=body)))
-        except (BrokerError, NoRouteError) as error:
+        except (BrokerError, NoRouteError, RemotingError) as error:
             return 503, str(error)
+        except MQClientError as error:
+            return 400, str(error)
         return 200, {"id": sent.msg_id, "queue": sent.queue.queue_id, "offset": sent.queue_offset}
 
     async def connected(self, reader, writer):
@@ -99,6 +103,9 @@ def main(namesrv_addr="127.0.0.1:9876", port="0"):
     # A signal ends the service first, and the reactor once it is done.
     reactor.addSystemEventTrigger("before", "shutdown", lambda: ended(task))
     reactor.run()
+    # It ended by itself: no name server, a port that is taken. Nobody else would say why.
+    if not task.cancelled():
+        sys.exit(str(task.exception()))
 
 
 def ended(task):

@@ -5,13 +5,16 @@ Each runs twice: in the test kit, in no time, and as a process of its own agains
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
@@ -167,6 +170,23 @@ def test_the_handler_in_a_thread(server: RealServer, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "a sight\n"), done.stderr
 
 
+def test_a_web_application_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    with contextlib.closing(socket.socket()) as silent:
+        # Bound, but nobody listens there.
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        ended = subprocess.run(
+            [sys.executable, str(EXAMPLES / "web_application.py"), address],
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == f"no name server answers: {address}: connection refused\n"
+
+
 def test_the_web_application(server: RealServer, tmp_path: Path) -> None:
     application = subprocess.Popen(
         [sys.executable, str(EXAMPLES / "web_application.py"), server.namesrv],
@@ -187,6 +207,10 @@ def test_the_web_application(server: RealServer, tmp_path: Path) -> None:
             with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
                 came = json.load(answer)
         assert "hello" in came
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(url, b"", timeout=PATIENCE_S)
+        assert refused.value.code == 400
+        assert "has no body" in json.load(refused.value)
         application.send_signal(signal.SIGTERM)
         _, errors = application.communicate(timeout=PATIENCE_S)
         assert "Traceback" not in errors, errors

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import pairwise
 
-from pages import blocks, blocks_of, dump_bytes
+from pages import blocks, blocks_of, dump_bytes, lines_of
 
 from txrocketmq.codec import fastjson
 from txrocketmq.codec.command import decode_command
@@ -25,6 +26,13 @@ def test_every_frame_is_explained_by_the_text_behind_it() -> None:
     for data, (kind, text) in examples:
         assert kind == "text"
         assert explain_stream(data) == text.rstrip("\n")
+
+
+def test_the_command_explains_an_example() -> None:
+    (typed,) = lines_of(PAGE)
+    program, word, digits = shlex.split(typed)
+    assert (program, word) == (".venv/bin/txrocketmq", "explain")
+    assert bytes.fromhex(digits) in [dump_bytes(text) for text in blocks_of(PAGE, "hex")]
 
 
 def test_every_frame_is_written_again_as_it_was_read() -> None:

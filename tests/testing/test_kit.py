@@ -180,6 +180,8 @@ def test_it_says_what_is_stored_instead(mq: RocketMQ) -> None:
         mq.assert_stored("Odrers")
     with pytest.raises(AssertionError, match=r"expected 2 messages .* found 1"):
         mq.assert_stored("Orders", tags="B", count=2)
+    with RocketMQ() as fresh, pytest.raises(AssertionError, match="no such topic, none was made"):
+        fresh.assert_stored("Orders")
     mq.create_topic("Bare")
     with pytest.raises(AssertionError, match="it is empty"):
         mq.assert_stored("Bare")

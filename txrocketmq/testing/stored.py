@@ -131,7 +131,8 @@ class StoredMessages(Generic[S]):
         brokers = self._brokers_of_test()
         if any(topic in broker.core.topics for broker in brokers.values()):
             return "it is empty" + self._elsewhere()
-        return f"there is no such topic, only {', '.join(self._topics()) or 'none at all'}"
+        topics = ", ".join(self._topics())
+        return "there is no such topic, " + (f"only {topics}" if topics else "none was made yet")
 
     def _elsewhere(self) -> str:
         """Where messages of it may wait."""
