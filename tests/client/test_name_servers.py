@@ -165,6 +165,22 @@ def test_a_name_is_looked_up_again_on_failure_and_every_half_minute() -> None:
     assert dns.asked == 3
 
 
+def test_names_that_are_looked_up_in_another_order_each_time_keep_nobody_asking() -> None:
+    servers = Servers()
+    asked = []
+
+    def resolve(name: str) -> Deferred[list[str]]:
+        asked.append(name)
+        is_turned = len(asked) % 2 and len(asked) < 100
+        return succeed(["192.0.2.11", "192.0.2.10"] if is_turned else ["192.0.2.10", "192.0.2.11"])
+
+    found = servers.list("ns.test:9876", resolve=resolve)
+    outcome = servers.world.outcome(ask(found), 10)
+    assert outcome.check(NoRouteError)
+    assert outcome.getErrorMessage().count("connection refused") == 2
+    assert len(asked) == 3
+
+
 def test_look_ups_of_names_happen_once_for_all_who_ask() -> None:
     servers = Servers(A)
     waiting: list[Deferred[list[str]]] = []

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from consumer_world import ConsumerWorld, Diary, queue
+import pytest
+from consumer_world import TOPIC, ConsumerWorld, Diary, queue
+from log_watch import is_error, logged
+from test_bad_luck import answer_instead
 from twisted.internet.defer import Deferred, fail, succeed
 
+from txrocketmq.client.consumer.lite_pull import LitePullConsumer
 from txrocketmq.client.results import PullResult, PullStatus
+from txrocketmq.codec.headers import PullMessageResponseHeader
 from txrocketmq.errors import BrokerError, RemotingTimeoutError
-from txrocketmq.model.codes import ResponseCode
+from txrocketmq.model.codes import RequestCode, ResponseCode
+from txrocketmq.remoting.dispatch import Reply
 
 FLOW_CONTROL = BrokerError(ResponseCode.FLOW_CONTROL, "slowly")
 
@@ -86,3 +92,69 @@ def test_flow_control_costs_no_time() -> None:
 def test_a_refusal_is_tried_again_after_a_second() -> None:
     _, _, _, pulls = odd_pulls([BrokerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "old")])
     assert 1 <= pulls[1][0] - pulls[0][0] < 1.2
+
+
+def test_a_broker_that_leads_back_has_nothing_consumed_again() -> None:
+    with logged(is_error) as errors:
+        _, _, diary, pulls = odd_pulls(
+            [
+                (result(PullStatus.FOUND, -5), False),
+                (result(PullStatus.NO_NEW_MSG, 2), False),
+                (result(PullStatus.NO_MATCHED_MSG, -1), False),
+            ]
+        )
+    assert [offset for _, offset, _ in pulls[:4]] == [5, 5, 5, 5]
+    assert pulls[3][0] - pulls[0][0] >= 3
+    assert diary.bodies == [b"5"]
+    assert errors == []
+
+
+def test_messages_lead_on_where_the_broker_does_not() -> None:
+    world, consumer, diary, _ = odd_pulls([])
+    real = consumer.brokers.pull
+    diary.seen.clear()
+
+    def pull(wanted: Any, *more: Any) -> Deferred[Any]:
+        def stuck(answer: tuple[PullResult, bool]) -> tuple[PullResult, bool]:
+            answer[0].next_begin_offset = 6
+            return answer
+
+        return real(wanted, *more).addCallback(stuck) if wanted == queue(0) else real(wanted, *more)
+
+    consumer.brokers.pull = pull
+    world.put(b"6")
+    world.until(lambda: bool(diary.seen))
+    world.put(b"7")
+    world.until(lambda: len(diary.seen) > 1)
+    world.network.run(5)
+    assert diary.bodies == [b"6", b"7"]
+
+
+@pytest.mark.parametrize("lite", [False, True])
+def test_a_range_that_moves_all_the_time_is_not_followed_in_a_loop(lite: bool) -> None:
+    world = ConsumerWorld(queues=1)
+    world.fill(1, 1)
+    asked = []
+
+    def moved(request: Any, handler: Any) -> Reply:
+        asked.append(request.header.queue_offset)
+        return Reply(
+            int(ResponseCode.PULL_OFFSET_MOVED),
+            header=PullMessageResponseHeader(
+                suggest_which_broker_id=0,
+                next_begin_offset=request.header.queue_offset + 1,
+                min_offset=0,
+                max_offset=1000,
+            ),
+        )
+
+    if lite:
+        answer_instead(world, RequestCode.LITE_PULL_MESSAGE, moved)
+        reader = LitePullConsumer(world.clock, "CG", instance=world.instance())
+        reader.subscribe(TOPIC)
+        world.wait(reader.start())
+    else:
+        answer_instead(world, RequestCode.PULL_MESSAGE, moved)
+        world.consumer(Diary())
+    world.network.run(10)
+    assert 5 < len(asked) < 30

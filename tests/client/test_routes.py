@@ -63,7 +63,9 @@ def test_queues_to_read_need_permission_alone() -> None:
 
 
 def test_an_operator_may_fix_the_queues() -> None:
-    found = publish_queues("T", route(("d", {0: "d:1"}, 6, 3, 2), order_topic_conf="b:2;a:1;x"))
+    found = publish_queues(
+        "T", route(("d", {0: "d:1"}, 6, 3, 2), order_topic_conf="b:2;a:1;x;c:" + "9" * 5000)
+    )
     assert places(found) == [("b", 0), ("b", 1), ("a", 0)]
 
 
@@ -158,6 +160,14 @@ def test_reasons_are_told() -> None:
         (Reply(3, remark="what"), "is no name server"),
         (Reply(0, body=b"{"), "route of topic T"),
         (Reply(0, body=encode_body(route(("a", {0: "a:1"}, 6, 1 << 20, 1)))), "are believed"),
+        (
+            Reply(0, body=encode_body(route(order_topic_conf="a:1;b:900000000"))),
+            "900000000 queues at broker b; at most 65536 are believed",
+        ),
+        (
+            Reply(0, body=encode_body(route(order_topic_conf="a:65536;" * 9))),
+            "589824 queues to write and to read; at most 524288 are believed",
+        ),
     ],
 )
 def test_answers_that_are_no_route(answer: Reply, text: str) -> None:

@@ -15,7 +15,7 @@ from txrocketmq.client.results import SendResult, SendStatus
 from txrocketmq.codec.compress import decompress_body
 from txrocketmq.errors import BrokerError, MQClientError, NoRouteError
 from txrocketmq.model import properties as props
-from txrocketmq.model.codes import ResponseCode
+from txrocketmq.model.codes import RequestCode, ResponseCode
 from txrocketmq.model.flags import COMPRESSED_FLAG
 from txrocketmq.model.javahash import java_hash
 from txrocketmq.model.message import Message, MessageQueue
@@ -95,6 +95,21 @@ def test_a_dead_broker_in_the_route_costs_a_try_and_nothing_else() -> None:
     for _ in range(8):
         result = world.wait(producer.send(Message("TopicTest", b"y")))
         assert result.queue.broker_name == "broker-3"
+
+
+def test_a_silent_name_server_costs_no_more_than_the_time_of_the_send() -> None:
+    world = ClientWorld()
+    producer = world.producer()
+    table = world.name_server.dispatcher._table
+    code = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    _, *rest = table[code]
+    table[code] = (lambda request: Deferred(), *rest)
+    began_s = world.clock.seconds()
+    outcome = world.outcome(producer.send(Message("T", b"x"), timeout_ms=1000))
+    assert outcome.check(SendFailedError)
+    assert "no try: the route was not known within 1000 ms" in outcome.getErrorMessage()
+    assert world.clock.seconds() - began_s < 1.2
+    assert producer.in_flight == 0
 
 
 def test_a_silent_broker_uses_up_the_time_of_all_tries() -> None:

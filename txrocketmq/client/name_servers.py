@@ -59,7 +59,6 @@ class NameServers:
         self._resolved: dict[str, list[str]] = {}
         self._look_up_at = 0.0
         self._looking: list[Deferred[None]] | None = None
-        self._changes = 0
         self._next = int(random() * 1_000_000)
         self.chosen: str | None = None
 
@@ -100,12 +99,9 @@ class NameServers:
             )
         asked: dict[str, str] = {}
         first: tuple[str, RemotingCommand] | None = None
-        changes = self._changes
         await self.look_up()
+        # Each is asked once, also where the list changes meanwhile: names may be looked up in another order each time.
         while True:
-            if changes != self._changes:
-                changes = self._changes
-                asked.clear()
             address = self._choose(asked)
             if address is None:
                 break
@@ -196,7 +192,6 @@ class NameServers:
         if list(found) == self._addresses:
             return
         self._addresses = list(found)
-        self._changes += 1
         if self.chosen not in found:
             self.chosen = None
         for address in gone:

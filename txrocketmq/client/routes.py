@@ -37,6 +37,8 @@ NEW_TOPIC_QUEUES = 4
 
 MAX_QUEUES = 65_536
 """Queues of one topic on one broker; a route that names more is not believed."""
+MAX_ALL_QUEUES = 4 * MAX_QUEUES
+"""Queues of one topic on all brokers together."""
 
 
 class NoSuchTopicError(NoRouteError):
@@ -65,10 +67,8 @@ def publish_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
     a master."""
     if route.order_topic_conf:
         fixed = []
-        for item in route.order_topic_conf.split(";"):
-            name, _, number = item.partition(":")
-            if number.isdecimal():
-                fixed += _queues(topic, name, int(number))
+        for name, count in _fixed_queues(route.order_topic_conf):
+            fixed += _queues(topic, name, count)
         return fixed
     if route.topic_queue_mapping_by_broker:
         return list(leaders(topic, route, MAX_QUEUES))
@@ -78,6 +78,24 @@ def publish_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name or "")
         if is_writeable(data.perm) and data.broker_name in masters
         for queue in _queues(topic, data.broker_name or "", data.write_queue_nums)
+    ]
+
+
+def _fixed_queues(text: str) -> list[tuple[str, int]]:
+    """What the operator wrote: broker names with their numbers of queues."""
+    items = [item.partition(":") for item in text.split(";")]
+    # A number of more digits is none that a broker could have.
+    return [
+        (name, int(number)) for name, _, number in items if number.isdecimal() and len(number) < 10
+    ]
+
+
+def _counts(route: TopicRouteData) -> list[tuple[str | None, int]]:
+    """Queues that a route names, by broker."""
+    return [
+        *((data.broker_name, data.read_queue_nums) for data in route.queue_datas),
+        *((data.broker_name, data.write_queue_nums) for data in route.queue_datas),
+        *_fixed_queues(route.order_topic_conf or ""),
     ]
 
 
@@ -191,13 +209,19 @@ class RouteTable:
             raise MQClientError(
                 f"route of topic {topic} from name server {self._name_servers.text}: {error}"
             ) from None
-        for data in route.queue_datas:
-            count = max(data.read_queue_nums, data.write_queue_nums)
+        counts = _counts(route)
+        all_queues = sum(max(0, count) for _, count in counts)
+        for name, count in counts:
             if count > MAX_QUEUES:
                 raise MQClientError(
                     f"name server {self._name_servers.text} says that topic {topic} has {count} "
-                    f"queues at broker {data.broker_name}; at most {MAX_QUEUES} are believed"
+                    f"queues at broker {name}; at most {MAX_QUEUES} are believed"
                 )
+        if all_queues > 2 * MAX_ALL_QUEUES:
+            raise MQClientError(
+                f"name server {self._name_servers.text} says that topic {topic} has {all_queues} "
+                f"queues to write and to read; at most {2 * MAX_ALL_QUEUES} are believed"
+            )
         return route
 
     def put(self, topic: str, route: TopicRouteData) -> bool:

@@ -125,17 +125,22 @@ class Fetcher(PullLoop):
             return
         result, by_slave = answer
         self._broker_id = result.suggest_which_broker_id
+        assert self.next_offset is not None
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            assert self.next_offset is not None
             if by_slave and result.next_begin_offset < self.next_offset:
                 self._later(LAGGING_SLAVE_S)
                 return
             self._tell_moved(result, self.next_offset)
-            is_same = result.next_begin_offset == self.next_offset
+            is_new = result.next_begin_offset != self.next_offset
             self.next_offset = max(0, result.next_begin_offset)
-            self._later(LAGGING_SLAVE_S if is_same else 0)
+            # A range that moves all the time makes no load.
+            is_new = is_new and self._owner.calm.may_tell(f"moved {self.queue}")
+            self._later(0 if is_new else LAGGING_SLAVE_S)
             return
-        self.next_offset = result.next_begin_offset
+        following = self._following(result, self.next_offset)
+        if following is None:
+            return
+        self.next_offset = following
         if result.status is PullStatus.FOUND:
             messages = prepare(
                 result.messages,

@@ -67,6 +67,25 @@ class PullLoop(QueueLoop):
             next=result.next_begin_offset,
         )
 
+    def _following(self, result: PullResult, asked: int) -> int | None:
+        """Where an answer leads; None when it leads back: what was consumed must not come again for a confused broker, which is asked
+        the same a little later."""
+        following = result.next_begin_offset
+        if following <= asked and result.messages:
+            following = max(message.queue_offset for message in result.messages) + 1
+        if following >= asked:
+            return following
+        if self._consumer.calm.may_tell(f"back {self.queue}"):
+            log.warn(
+                "group {group}: {queue}: the broker names offset {offset} after {asked}; asking again",
+                group=self._consumer.group,
+                queue=self.queue,
+                offset=result.next_begin_offset,
+                asked=asked,
+            )
+        self._later(self._consumer.config.pull_time_delay_millis_when_exception / 1000)
+        return None
+
     def _failed(self, failure: Failure) -> None:
         """A pull failed: another one follows later, at the master where nobody was reached."""
         self._waiting = None

@@ -170,21 +170,13 @@ class QueuePuller(PullLoop):
             else:
                 self._begin_anew(result)
         else:
-            self._advance(result.next_begin_offset)
-            if not self.held.count and self.next_offset >= 0:
-                self._parts.offsets.update(self.queue, self.next_offset, True)
+            following = self._following(result, self.next_offset)
+            if following is None:
+                return
+            self.next_offset = following
+            if not self.held.count and following >= 0:
+                self._parts.offsets.update(self.queue, following, True)
             self._step()
-
-    def _advance(self, offset: int) -> None:
-        if offset < self.next_offset:
-            log.warn(
-                "group {group}: {queue}: the broker names offset {offset} after {asked}",
-                group=self._parts.group,
-                queue=self.queue,
-                offset=offset,
-                asked=self.next_offset,
-            )
-        self.next_offset = offset
 
     def _found(self, result: PullResult, asked_s: float) -> None:
         parts, held = self._parts, self.held
@@ -192,6 +184,9 @@ class QueuePuller(PullLoop):
         if subscription is None:
             # Not subscribed any more. It may be again in a moment, and then these messages must come.
             self._later(parts.config.pull_time_delay_millis_when_exception / 1000)
+            return
+        following = self._following(result, self.next_offset)
+        if following is None:
             return
         counts = parts.stats.of(self.queue.topic)
         counts.pulls += 1
@@ -203,9 +198,9 @@ class QueuePuller(PullLoop):
             result.max_offset,
             self._settings.filter_hooks,
         )
-        self._advance(result.next_begin_offset)
+        self.next_offset = following
         if not messages:
-            if not held.count:
+            if not held.count and following >= 0:
                 parts.offsets.update(self.queue, self.next_offset, True)
             self._step()
             return

@@ -321,10 +321,16 @@ class Rebalancer:
             self._run_again(NOT_LOCKED_S)
 
     def _moved(self, puller: QueuePuller, offset: int) -> None:
-        """The broker's range of offsets does not hold ours: begin anew."""
-        self._remove(puller.queue, offset).addCallback(
-            lambda _: self._parts.instance.rebalance_now(self._parts.group)
-        )
+        """The broker's range of offsets does not hold ours: begin anew, at once unless that was so a moment ago, too."""
+        is_new = self._parts.calm.may_tell(f"moved {puller.queue}")
+
+        def begin(_: object) -> None:
+            if is_new:
+                self._parts.instance.rebalance_now(self._parts.group)
+            else:
+                self._run_again(AGAIN_S)
+
+        self._remove(puller.queue, offset).addCallback(begin)
 
     def reset(self, topic: str, offsets: Mapping[MessageQueue, int]) -> Deferred[None]:
         """An operator moves the group; fires when it is saved. The next rebalance goes on there."""

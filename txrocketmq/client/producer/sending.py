@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import field
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -262,7 +262,14 @@ class Sending:
 
     def _look(self) -> None:
         self._looked = True
-        self._wait_for(self._sender.find(self._outgoing.topic), self._try)
+        self._wait_for_route(self._sender.find(self._outgoing.topic), self._try)
+
+    def _wait_for_route(self, deferred: Deferred[Any], then: Callable[[Any], None]) -> None:
+        """Name servers that do not answer must not cost more than the send's own time."""
+        clock = self._sender.clock
+        left_s = self._started_s + self.timeout_ms / 1000 - clock.seconds()
+        deferred.addTimeout(max(0.0, left_s), clock)
+        self._wait_for(deferred, then)
 
     def _wait_for(self, deferred: Deferred[Any], then: Callable[[Any], None]) -> None:
         self._asked = deferred
@@ -280,7 +287,11 @@ class Sending:
 
     def _could_not(self, failure: Failure) -> None:
         """What comes before a request failed: no other broker would help."""
-        if not self._done:
+        if self._done:
+            return
+        if isinstance(failure.value, TimeoutError):
+            self._give_up(f"the route was not known within {self.timeout_ms} ms")
+        else:
             self._finish(self._last_error or failure.value)
 
     # ----------------------------------------------------------------- one try
@@ -351,7 +362,7 @@ class Sending:
             return
         self._looked = True
         topic = self._outgoing.topic
-        self._wait_for(self._sender.routes.update(topic), self._looked_again)
+        self._wait_for_route(self._sender.routes.update(topic), self._looked_again)
 
     def _looked_again(self, known: bool) -> None:
         info = self._sender.routes.publish.get(self._outgoing.topic)
