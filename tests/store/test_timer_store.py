@@ -423,3 +423,22 @@ def test_no_crash_at_any_operation_loses_a_message(seed: int) -> None:
     trial.play()
     lost = set(range(len(trial.topic))) - set(trial.delivered)
     assert not lost, sorted(lost)
+
+
+def test_a_slot_is_sorted_out_where_it_is_read() -> None:
+    """By the pool: of a million messages for one second that takes longer than others should wait."""
+    timer = make_store(MemoryDisk(), Log(), "/store")
+    kinds = [(False, False), (False, True), (True, False), (True, True), (False, False)]
+    for number, (is_rolled, is_delete) in enumerate(kinds):
+        timer.add(
+            NOW_MS + 1000,
+            NOW_MS,
+            number * 100,
+            100,
+            0,
+            is_rolled=is_rolled,
+            is_delete=is_delete,
+        )
+    found: list[Any] = []
+    timer.read_slot(NOW_MS + 1000).addCallback(found.append)
+    assert (list(found[0].deletes), list(found[0].others)) == ([1], [0, 2, 3, 4])

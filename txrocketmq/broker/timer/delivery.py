@@ -9,7 +9,7 @@ its master in between, by its master.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -145,13 +145,13 @@ class TimerDelivery:
         if chain.fault is not None:
             self._log.error("some timed messages may be missing: {fault}", fault=chain.fault)
         recalled: dict[str, str | None] = {}
-        for numbers in _groups(chain, chain.deletes()):
+        for numbers in _groups(chain, chain.deletes):
             for _, message in await self._messages(chain, numbers):
                 key = message.properties.get(props.TIMER_DEL_UNIQKEY)
                 if key is not None:
                     recalled[key] = message.properties.get(props.REAL_TOPIC)
         unmet = dict(recalled)
-        for numbers in _groups(chain, chain.others()):
+        for numbers in _groups(chain, chain.others):
             for number, message in await self._messages(chain, numbers):
                 if self._gives_up or not self._delivers:
                     return False
@@ -190,7 +190,7 @@ class TimerDelivery:
         return found
 
 
-def _groups(chain: Chain, numbers: list[int]) -> Iterator[list[int]]:
+def _groups(chain: Chain, numbers: Iterable[int]) -> Iterator[list[int]]:
     """The numbers in groups that are read at a time."""
     group: list[int] = []
     size = 0
