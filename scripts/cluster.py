@@ -28,6 +28,8 @@ from txrocketmq.model.codes import RequestCode
 from txrocketmq.remoting.client import RemotingClient
 
 PORTS_A_BROKER = 10
+HIGHEST_PORT = 65535
+GROUPS = "abcdefghijklmnopqrstuvwxyz"
 PATIENCE_S = 120
 RESTART_S = 2
 KILL_AFTER_S = 60
@@ -113,7 +115,10 @@ class Cluster:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.home = Path(options.directory).resolve()
-        self.home.mkdir(parents=True, exist_ok=True)
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SystemExit(f"cannot use {self.home}: {(error.strerror or '').lower()}") from None
         self.is_stopping = self.is_up = self.has_failed = False
         first = options.base_port
         self.addresses = [f"127.0.0.1:{first + n}" for n in range(options.name_servers)]
@@ -121,7 +126,7 @@ class Cluster:
         #: By name of the group, then by broker id.
         self.brokers: list[Member] = []
         port = first
-        for letter in "abcdefghijklmnopqrstuvwxyz"[: options.groups]:
+        for letter in GROUPS[: options.groups]:
             for broker_id in range(options.slaves + 1):
                 port += PORTS_A_BROKER
                 self.brokers.append(self._broker(f"broker-{letter}", broker_id, port))
@@ -160,7 +165,7 @@ class Cluster:
             "storePathRootDir": self.home / name,
             "storePathCommitLog": self.home / name / "commitlog",
             "slaveReadEnable": "true",
-            **dict(pair.split("=", 1) for pair in self.options.set),
+            **dict(self.options.set),
         }
         conf = self.home / f"{name}.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
@@ -177,7 +182,6 @@ class Cluster:
             raise SystemExit("official brokers need --java, the directory of their jars")
         logback = self.home / "logback.xml"
         logback.write_text(LOGBACK)
-        jars = Path(self.options.java).resolve()
         return [
             "java",
             "-Xmx512m",
@@ -185,7 +189,7 @@ class Cluster:
             f"-Drocketmq.home.dir={self.home}",
             f"-Drmq.logback.configurationFile={logback}",
             "-cp",
-            f"{jars}/*",
+            f"{self.options.java}/*",
             "org.apache.rocketmq.broker.BrokerStartup",
             "-c",
             str(conf),
@@ -246,24 +250,58 @@ class Cluster:
             stopping.addBoth(lambda _: reactor.stop())
 
 
+def setting(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value
+
+
+def jars(text: str) -> Path:
+    path = Path(text).resolve()
+    if not list(path.glob("*.jar")):
+        raise argparse.ArgumentTypeError(f"there are no jars in {path}")
+    return path
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
 def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("-d", "--directory", default="cluster", help="where all files are (cluster)")
     add(
         "--base-port",
-        type=int,
+        type=whole(1, HIGHEST_PORT),
         default=9876,
         help="of the first name server; brokers follow in tens",
     )
-    add("--name-servers", type=int, default=2)
-    add("--groups", type=int, default=2, help="masters")
-    add("--slaves", type=int, default=2, help="of each master")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="of all brokers")
-    add("--java", metavar="DIR", help="jars of an official release")
+    add("--name-servers", type=whole(1, 8), default=2)
+    add("--groups", type=whole(1, len(GROUPS)), default=2, help="masters")
+    add("--slaves", type=whole(0, 99), default=2, help="of each master")
+    add(
+        "--set",
+        action="append",
+        type=setting,
+        default=[],
+        metavar="KEY=VALUE",
+        help="of all brokers",
+    )
+    add("--java", type=jars, metavar="DIR", help="jars of an official release")
     add("--official", action="append", default=[], metavar="NAME", help="this member is official")
     add("--restart", action="store_true", help="start again what ends")
-    return parser.parse_args(words)
+    options = parser.parse_args(words)
+    highest = options.base_port + PORTS_A_BROKER * options.groups * (options.slaves + 1) + 1
+    if highest > HIGHEST_PORT:
+        parser.error(f"the last broker would take port {highest}, the highest is {HIGHEST_PORT}")
+    return options
 
 
 def main() -> None:

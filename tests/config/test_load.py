@@ -203,6 +203,33 @@ def test_a_slave_needs_an_id_and_a_master_has_none():
     assert master.section(BrokerConfig).broker_id == 0
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("flushDiskType=ASYNC", "one of SYNC_FLUSH, ASYNC_FLUSH is needed"),
+        ("listenPort=2", "the fast port is two below"),
+        ("namesrvAddr=localhost", "several with ; between"),
+        ("brokerRole=SLAVE", "a SLAVE needs a number above 0"),
+    ],
+)
+def test_a_bad_value_that_was_not_typed_now_is_told_with_its_place(write, line, says, tmp_path):
+    path = write(f"{line}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(Role.BROKER, config_file=path)
+    assert str(caught.value).endswith(f"{says} (from {path})")
+    # What was changed at run time may be long forgotten.
+    kept = tmp_path / "store" / "config" / "txrocketmq.properties"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(f"{line}\n")
+    root = ("storePathRootDir", str(tmp_path / "store"))
+    with pytest.raises(ConfigError) as caught:
+        load_settings(Role.BROKER, overrides=[root])
+    assert str(caught.value).endswith(f"{says} (from {kept})")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(Role.BROKER, overrides=[tuple(line.split("="))])
+    assert str(caught.value).endswith(says)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"absent\.conf: no such file"):
         load_settings(Role.NAMESRV, config_file=str(tmp_path / "absent.conf"))

@@ -162,6 +162,26 @@ def test_a_port_that_is_taken_ends_it_and_a_second_one_does_not_begin(terminal: 
     assert f"already: broker-a-0 is process {os.getpid()} " in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--set", "fileReservedTime"], "argument --set: 'fileReservedTime' is not KEY=VALUE"),
+        (["--java", "."], "argument --java: there are no jars in "),
+        (["--groups", "27"], "argument --groups: '27' is no whole number from 1 to 26"),
+        (["--base-port", "65500"], "the last broker would take port 65561, the highest is 65535"),
+        (["-d", "scripts/cluster.py"], "cannot use "),
+        (["--official", "broker-c-0"], "there is no broker-c-0 in this cluster"),
+    ],
+)
+def test_a_slip_is_one_line(terminal: Terminal, arguments: list[str], says: str) -> None:
+    (line,) = [line for line in lines_of(PAGE) if line.endswith("scripts/cluster.py")]
+    done = launch.run([*terminal.words(line), *arguments], terminal.directory)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert says in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
 if os.environ.get("INTEROP_TIER") == "full":
 
     @pytest.mark.java

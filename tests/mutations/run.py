@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.mutations.catalog import ROOT, Mutation, StaleMutation, load_mutations
 
 COPIED = (
-    *("txrocketmq", "tests", "twisted", "bench", "docs"),
+    *("txrocketmq", "tests", "twisted", "bench", "docs", "scripts"),
     *("pyproject.toml", "hatch_build.py", "README.md"),
 )
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "interop", ".hypothesis", "*.pyc")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import enum
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import attrs
@@ -29,6 +30,7 @@ NAMESRV_PORT = 9876
 BROKER_PORT = 10911
 ALL_IN_ONE_STORE = "store"
 KEPT_CHANGES = "txrocketmq.properties"
+COMMAND_LINE = "command line"
 _ENVIRONMENT = {"NAMESRV_ADDR": "namesrvAddr", "ROCKETMQ_HOME": "rocketmqHome"}
 # The fast port is two below the main one.
 _LOWEST_BROKER_PORT = 3
@@ -109,12 +111,24 @@ class Settings:
             spec = key_table(type(section)).get(name)
             if spec is not None:
                 known = True
-                setattr(section, spec.attribute, spec.parse(raw))
                 self.explicit[spec.name] = source
+                with self.blaming(spec.name):
+                    setattr(section, spec.attribute, spec.parse(raw))
         if not known:
             if name not in self.unknown and name not in LOOSE_KEYS and name not in ACCESS_KEYS:
                 self._report_unknown(name, source)
             self.unknown[name] = raw
+
+    @contextmanager
+    def blaming(self, name: str) -> Iterator[None]:
+        """Say in an error where the key got its value, if it was not typed just now: a file may be long forgotten."""
+        try:
+            yield
+        except ConfigError as error:
+            source = self.explicit.get(name, COMMAND_LINE)
+            if source == COMMAND_LINE:
+                raise
+            raise ConfigError(f"{error} (from {source})") from None
 
     def _report_unknown(self, name: str, source: str) -> None:
         line = f"unknown configuration key {name} ({source}): kept, no effect"
@@ -165,7 +179,7 @@ def load_settings(
         if wanted and _has(settings, name):
             settings.assign(name, wanted, f"environment {variable}")
     for name, raw in overrides:
-        settings.assign(name, raw, "command line")
+        settings.assign(name, raw, COMMAND_LINE)
     _derive(settings)
     _warn_of_open_doors(settings)
     _warn_of_hours(settings)
@@ -251,24 +265,28 @@ def _derive(settings: Settings) -> None:
         return
     broker = settings.section(BrokerConfig)
     store = settings.section(MessageStoreConfig)
-    if 0 < broker.listen_port < _LOWEST_BROKER_PORT:
-        raise ConfigError(
-            f"bad configuration value listenPort={broker.listen_port}: 0 or a number from "
-            f"{_LOWEST_BROKER_PORT} is needed, the fast port is two below"
-        )
+    with settings.blaming("listenPort"):
+        if 0 < broker.listen_port < _LOWEST_BROKER_PORT:
+            raise ConfigError(
+                f"bad configuration value listenPort={broker.listen_port}: 0 or a number from "
+                f"{_LOWEST_BROKER_PORT} is needed, the fast port is two below"
+            )
     if not settings.is_explicit("haListenPort") and broker.listen_port:
         store.ha_listen_port = broker.listen_port + 1
-    for address in split_addresses(broker.namesrv_addr):
-        check_address("namesrvAddr", address)
+    with settings.blaming("namesrvAddr"):
+        for address in split_addresses(broker.namesrv_addr):
+            check_address("namesrvAddr", address)
     if broker.enable_controller_mode:
         # Role and number are the controller's to give.
         pass
     elif store.broker_role != "SLAVE":
         broker.broker_id = 0
     elif broker.broker_id <= 0:
-        raise ConfigError(
-            f"bad configuration value brokerId={broker.broker_id}: a SLAVE needs a number above 0"
-        )
+        with settings.blaming("brokerRole"):
+            raise ConfigError(
+                f"bad configuration value brokerId={broker.broker_id}: "
+                "a SLAVE needs a number above 0"
+            )
     if settings.role is Role.ALL_IN_ONE:
         _keep_namesrv_files_in_store(settings, store.store_path_root_dir)
 

@@ -139,6 +139,8 @@ class BrokerRole:
             self._pools["store-queues"],
             self._reactor,
         )
+        with settings.blaming("brokerIP1"):
+            host = numeric_address(self._config.broker_ip1)
         return BrokerCore(
             self._config,
             self._store_config,
@@ -152,7 +154,7 @@ class BrokerRole:
                 os.path.join(self._store_config.store_path_root_dir, "config"),
             ),
             listen_port=self._config.listen_port,
-            store_host=(numeric_address(self._config.broker_ip1), self._config.listen_port),
+            store_host=(host, self._config.listen_port),
             dial=self._dial,
             disk=self._disk,
             one_slave_by_default=not settings.is_explicit("inSyncReplicas"),
