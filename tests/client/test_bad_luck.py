@@ -11,6 +11,7 @@ from client_world import ClientWorld
 from consumer_world import DONE, LATER, SUCCESS, TOPIC, ConsumerWorld, Diary, set_mode
 from pops import service as pop_service
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.python.failure import Failure
 
@@ -251,6 +252,62 @@ class TestSubscriptions:
         silent[0] = False
         consumer.subscribe(TOPIC)
         world.until(lambda: diary.bodies == [b"between"], 90)
+
+    @pytest.mark.parametrize("kind", ["push", "pushed with each pull", "lite"])
+    def test_another_choice_of_messages_counts_from_then_on(self, kind: str) -> None:
+        """A pull that the broker holds for the old choice would lead past what is wanted now."""
+        world, got = ConsumerWorld(queues=1), []
+        if kind == "lite":
+            reader = lite_reader(world, "A")
+        else:
+            told = kind == "pushed with each pull"
+            diary = Diary()
+            reader = world.consumer(diary, "CG", {TOPIC: "A"}, post_subscription_when_pull=told)
+        world.network.run(1)
+        reader.subscribe(TOPIC, "B")
+        world.network.run(1)
+        world.put(b"b", properties={"TAGS": "B"})
+        if kind == "lite":
+            reader.poll(5000).addCallback(got.extend)
+            world.until(lambda: bool(got), 5)
+            assert [message.body for message in got] == [b"b"]
+        else:
+            world.until(lambda: diary.bodies == [b"b"], 5)
+
+    def test_an_answer_to_another_choice_of_messages_leads_nowhere(self) -> None:
+        world = ConsumerWorld(queues=1)
+        reader = lite_reader(world, "A", broker_suspend_max_time_millis=500)
+        world.network.run(1)
+        silent = answer_instead(world, RequestCode.HEART_BEAT, lambda request, handler: None)
+        reader.subscribe(TOPIC, "B")
+        world.put(b"b", properties={"TAGS": "B"})
+        world.network.run(2)
+        silent[0] = False
+        assert [message.body for message in world.wait(reader.poll(60_000))] == [b"b"]
+
+    def test_one_that_changes_after_the_clock_was_set_back_counts(self) -> None:
+        world, diary = ConsumerWorld(queues=1), Diary()
+        consumer = world.consumer(diary, "CG", {TOPIC: "A"})
+        world.network.run(1)
+        consumer.clock = Clock()
+        consumer.subscribe(TOPIC, "B")
+        world.network.run(1)
+        world.put(b"b", properties={"TAGS": "B"})
+        world.until(lambda: diary.bodies == [b"b"], 30)
+
+
+def lite_reader(world: ConsumerWorld, tag: str, **settings: Any) -> Any:
+    """A lite pull consumer of one tag."""
+    first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    reader = LitePullConsumer(
+        world.clock,
+        "CG",
+        settings=PullConfig(consume_from_where=first, **settings),
+        instance=world.instance(),
+    )
+    reader.subscribe(TOPIC, tag)
+    world.wait(reader.start())
+    return reader
 
 
 class TestLoops:

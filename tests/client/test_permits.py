@@ -71,6 +71,26 @@ def test_one_that_gives_up_leaves_its_place() -> None:
     assert began == [first, third]
 
 
+def test_thousands_that_give_up_do_not_look_at_one_another() -> None:
+    looks: list[object] = []
+
+    class Seen(One):
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            looks.append(other)
+            return self is other
+
+    permits, began = SendPermits(1, 100, 10_000), []  # type: ignore[var-annotated]
+    waiting = [Seen(1, began) for _ in range(1000)]
+    for one in waiting:
+        permits.acquire(one)
+    for one in reversed(waiting[1:]):
+        permits.give_up(one)
+    assert permits.waiting == 0
+    assert len(looks) < 100
+
+
 def test_many_that_end_at_once_do_not_nest() -> None:
     permits, began = SendPermits(1, 100, 100_000), []  # type: ignore[var-annotated]
     permits.acquire(One(1, began))

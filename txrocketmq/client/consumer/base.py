@@ -108,6 +108,7 @@ class ConsumerService(RoleService):
         self.brokers = GroupBrokers(instance, self.group, settings.unit_mode)
         self.calm = Calm(self.clock)
         self.subscriptions: dict[str, SubscriptionData] = {}
+        self._newest = 0
         self.offsets: OffsetStore = self._make_offsets()
         self._tracing: Tracing | None = None
         self._start_ms = 0
@@ -158,7 +159,7 @@ class ConsumerService(RoleService):
         if self.config.enable_trace:
             self._tracing = await begin_tracing(self._reactor, self.instance, self.group, CONSUME)
             if self._tracing is not None:
-                self._hooks.append(ConsumeTraceHook(self._tracing.dispatcher, self._version))
+                self._hooks.append(ConsumeTraceHook(self._tracing.dispatcher, self._now_ms))
 
     def _begin(self) -> None:
         """The group is registered: begin timed work."""
@@ -215,8 +216,13 @@ class ConsumerService(RoleService):
 
     # ------------------------------------------------------------------ subscriptions
 
-    def _version(self) -> int:
+    def _now_ms(self) -> int:
         return int(self.clock.seconds() * 1000)
+
+    def _version(self) -> int:
+        """Later than that of any subscription before, also where the clock was set back: brokers keep the newest."""
+        self._newest = max(self._now_ms(), self._newest + 1)
+        return self._newest
 
     def subscribe(self, topic: str, selector: str | MessageSelector | None = None) -> None:
         """Consume a topic, or another choice of its messages, from now on.
@@ -245,6 +251,10 @@ class ConsumerService(RoleService):
         await self._look_up_routes()
         await self.instance.heartbeat_now()
         self.instance.rebalance_now(self.group)
+        self._ask_anew()
+
+    def _ask_anew(self) -> None:
+        """Another choice of messages is wanted: pulls that a broker holds for the old one are of no use."""
 
     async def _look_up_routes(self) -> None:
         """Know the routes as far as they can be known; what is not known is looked up again later."""

@@ -63,11 +63,10 @@ class Fetcher(PullLoop):
 
     def seek(self, offset: int) -> None:
         """Go on there, and forget what was fetched."""
-        self._forget()
         self.held.clear()
         self.next_offset = self.consumed = offset
         self._has_begun()
-        self._step()
+        self._ask_at_once()
 
     def _step(self) -> None:
         self._timer = None
@@ -89,6 +88,7 @@ class Fetcher(PullLoop):
         subscription = self._owner.subscription(self.queue.topic)
         pulled = self._owner.pull_from(self.queue, subscription, self.next_offset, self._broker_id)
         self._waiting = pulled
+        self._asked_for = subscription
         pulled.addCallback(self._pulled, subscription).addErrback(self._failed)
 
     def _is_full(self) -> bool:
@@ -122,6 +122,9 @@ class Fetcher(PullLoop):
     def _pulled(self, answer: tuple[PullResult, bool], subscription: SubscriptionData) -> None:
         self._waiting = None
         if self.held.dropped:
+            return
+        if self._owner.subscription(self.queue.topic) is not subscription:
+            self._step()
             return
         result, by_slave = answer
         self._broker_id = result.suggest_which_broker_id

@@ -455,6 +455,10 @@ class LitePullConsumer(ActiveConsumer):
             except Exception:
                 log.failure("listener for the queues of {topic}", topic=topic)
 
+    def _ask_anew(self) -> None:
+        for queue, fetcher in list(self._fetchers.items()):
+            fetcher.ask_anew(self.subscription(queue.topic))
+
     def reset_offsets(
         self, topic: str, offsets: Mapping[MessageQueue, int]
     ) -> Deferred[None] | None:

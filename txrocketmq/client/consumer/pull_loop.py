@@ -17,6 +17,7 @@ from txrocketmq.client.consumer.queue_loop import QueueLoop
 from txrocketmq.client.results import PullResult
 from txrocketmq.errors import BrokerError, RemotingError, RocketMQError
 from txrocketmq.model.codes import ResponseCode
+from txrocketmq.model.heartbeat import SubscriptionData
 from txrocketmq.model.message import MessageQueue
 from txrocketmq.model.names import MASTER_ID
 
@@ -54,6 +55,13 @@ class PullLoop(QueueLoop):
         self.held = held
         # Who is asked: the member that the answer before suggested.
         self._broker_id = MASTER_ID
+        # For which choice of messages; what comes for another one than is wanted by now leads past messages that are wanted.
+        self._asked_for: SubscriptionData | None = None
+
+    def ask_anew(self, wanted: SubscriptionData | None) -> None:
+        """Do not wait for an answer to a pull of another choice of messages."""
+        if self._waiting is not None and self._asked_for not in (None, wanted):
+            self._ask_at_once()
 
     def _tell_moved(self, result: PullResult, asked: int) -> None:
         """The broker does not have the offset that was asked for."""

@@ -25,6 +25,7 @@ from txrocketmq.client.consumer.pull_loop import PullLoop
 from txrocketmq.client.results import PullResult, PullStatus
 from txrocketmq.codec.headers import PullMessageRequestHeader
 from txrocketmq.model.flags import pull_sys_flag
+from txrocketmq.model.heartbeat import SubscriptionData
 from txrocketmq.model.message import MessageExt, MessageQueue
 from txrocketmq.model.names import is_retry_topic
 
@@ -120,7 +121,8 @@ class QueuePuller(PullLoop):
         )
         asked = self._parts.brokers.pull(self.queue, header, self._broker_id, PULL_TIMEOUT_MS)
         self._waiting = asked
-        asked.addCallback(self._answered, now)
+        self._asked_for = subscription
+        asked.addCallback(self._answered, now, subscription)
         asked.addErrback(self._failed)
 
     def _is_full(self) -> bool:
@@ -152,15 +154,21 @@ class QueuePuller(PullLoop):
 
     # ------------------------------------------------------------------ answers
 
-    def _answered(self, answer: tuple[PullResult, bool], asked_s: float) -> None:
+    def _answered(
+        self, answer: tuple[PullResult, bool], asked_s: float, subscription: SubscriptionData
+    ) -> None:
         self._waiting = None
         if self._stopped or self.held.dropped:
+            return
+        if self._parts.subscriptions.get(self.queue.topic) is not subscription:
+            # Not subscribed any more. It may be again in a moment, and then these messages must come.
+            self._step()
             return
         result, by_slave = answer
         self._broker_id = result.suggest_which_broker_id
         status = result.status
         if status is PullStatus.FOUND:
-            self._found(result, asked_s)
+            self._found(result, asked_s, subscription)
         elif status is PullStatus.OFFSET_ILLEGAL:
             if by_slave and result.next_begin_offset < self.next_offset:
                 self._wait_for_slave(result)
@@ -178,13 +186,8 @@ class QueuePuller(PullLoop):
                 self._parts.offsets.update(self.queue, following, True)
             self._step()
 
-    def _found(self, result: PullResult, asked_s: float) -> None:
+    def _found(self, result: PullResult, asked_s: float, subscription: SubscriptionData) -> None:
         parts, held = self._parts, self.held
-        subscription = parts.subscriptions.get(self.queue.topic)
-        if subscription is None:
-            # Not subscribed any more. It may be again in a moment, and then these messages must come.
-            self._later(parts.config.pull_time_delay_millis_when_exception / 1000)
-            return
         following = self._following(result, self.next_offset)
         if following is None:
             return

@@ -218,6 +218,10 @@ class PushConsumer(ConsumerService):
             )
         )
 
+    def _ask_anew(self) -> None:
+        for queue, puller in list(self._rebalancer.pullers.items()):
+            puller.ask_anew(self.subscriptions.get(queue.topic))
+
     # ------------------------------------------------------------------ as the instance sees it
 
     def _sample(self) -> None:

@@ -51,6 +51,12 @@ class QueueLoop:
         if self._timer is not None and self._timer.active():
             self._timer.reset(0)
 
+    def _ask_at_once(self) -> None:
+        """Ask now, and do not wait for what was asked before."""
+        if not self._stopped:
+            self._forget()
+            self._step()
+
     def _later(self, seconds: float) -> None:
         if not self._stopped:
             self._timer = self._clock.callLater(seconds, self._step)

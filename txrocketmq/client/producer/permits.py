@@ -6,7 +6,7 @@ refused before a generous bound on waiting ones. A message larger than all bytes
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -37,8 +37,8 @@ class SendPermits:
         self.size = 0
         self.most_count = 0
         self.most_size = 0
-        self._waiting: deque[Waiting | None] = deque()
-        self._given_up = 0
+        # In order, and quick to leave: a caller may give up a hundred thousand sends that wait.
+        self._waiting: OrderedDict[Waiting, None] = OrderedDict()
         self._going = False
         self._when_free: list[Callable[[], None]] = []
         self._when_idle: list[Callable[[], None]] = []
@@ -46,7 +46,7 @@ class SendPermits:
     @property
     def waiting(self) -> int:
         """How many wait."""
-        return len(self._waiting) - self._given_up
+        return len(self._waiting)
 
     @property
     def is_free(self) -> bool:
@@ -58,21 +58,16 @@ class SendPermits:
         if self._waiting or not self._fits(wanted.size):
             if self.waiting >= self.max_waiting:
                 return False
-            self._waiting.append(wanted)
+            self._waiting[wanted] = None
             return True
         self._take(wanted)
         return True
 
     def give_up(self, wanted: Waiting) -> None:
         """One that waits does not want any more."""
-        try:
-            place = self._waiting.index(wanted)
-        except ValueError:
-            return
-        # A hole instead of a deletion, which would move all that are behind.
-        self._waiting[place] = None
-        self._given_up += 1
-        self._go_on()
+        if wanted in self._waiting:
+            del self._waiting[wanted]
+            self._go_on()
 
     def release(self, size: int) -> None:
         """One is no longer in flight."""
@@ -125,14 +120,10 @@ class SendPermits:
         try:
             waiting = self._waiting
             while waiting:
-                first = waiting[0]
-                if first is None:
-                    waiting.popleft()
-                    self._given_up -= 1
-                elif self._fits(first.size):
-                    waiting.popleft()
-                    self._take(first)
-                else:
+                first = next(iter(waiting))
+                if not self._fits(first.size):
                     break
+                del waiting[first]
+                self._take(first)
         finally:
             self._going = False
