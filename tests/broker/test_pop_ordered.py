@@ -50,6 +50,22 @@ def test_a_queue_waits_until_all_of_a_pop_is_done(
     assert pop(consumer).bodies == [b"2", b"3"]
 
 
+def test_after_a_kill_nothing_is_passed_over_for_a_later_message(
+    broker: SmallBroker, consumer: PopConsumer
+) -> None:
+    """What was popped is forgotten, and the consumer acknowledges the second message first."""
+    pass_time(broker, 6)
+    first = pop(consumer, 3)
+    broker = killed(broker)
+    consumer = PopConsumer(broker)
+    assert ack(consumer, first, 1, 2) == [0, 0]
+    assert broker.core.offsets.query("G", "TopicA", 0) <= 0
+    assert ack(consumer, first, 0) == [0]
+    assert broker.core.offsets.query("G", "TopicA", 0) == 1
+    assert pop(consumer).bodies == [b"1", b"2"]
+    broker.stop()
+
+
 def test_what_is_not_done_in_time_is_popped_again_from_the_first_on(
     broker: SmallBroker, consumer: PopConsumer
 ) -> None:

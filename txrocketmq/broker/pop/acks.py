@@ -176,6 +176,9 @@ class AckProcessor:
         if offset < before:
             return Reply()
         parts.stats.of_acks(topic, group).count_several(1)
+        if parts.ordered.find(topic, group, queue_id) is None and offset != parts.stands_at(key):
+            # A crash forgot what was popped: messages before this one may not be done with.
+            return Reply()
         peer = request.connection.remote_text
         after = parts.ordered.acknowledge(topic, group, queue_id, offset, pop_time_ms)
         if after == ILLEGAL:
