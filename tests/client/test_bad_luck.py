@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from client_world import ClientWorld
-from consumer_world import DONE, LATER, SUCCESS, TOPIC, ConsumerWorld, Diary, set_mode
+from consumer_world import DONE, LATER, SUCCESS, SUSPEND, TOPIC, ConsumerWorld, Diary, set_mode
 from pops import service as pop_service
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -167,6 +167,25 @@ def stubborn(messages: list[MessageExt], context: Any) -> Any:
     return Deferred(refuse)
 
 
+def empty(message: MessageExt) -> None:
+    message.body = b""
+
+
+def take_body(message: MessageExt) -> None:
+    message.body = None  # type: ignore[assignment]
+
+
+def count_oddly(message: MessageExt) -> None:
+    message.reconsume_times = "often"  # type: ignore[assignment]
+
+
+SPOILERS: dict[str, Any] = {
+    "its properties": lambda message: message.properties.clear(),
+    "its body": empty,
+    "all of its body": take_body,
+    "its tries": count_oddly,
+}
+
 ODD = (
     lambda *_: Unprintable(),
     set_wrongly("ack_index"),
@@ -216,6 +235,101 @@ class TestHandlers:
         world.wait(consumer.stop())
         assert diary.bodies == bodies
         assert world.offset("CG", 0) == 3
+
+    @pytest.mark.parametrize("kind", ["concurrent", "orderly", "pop"])
+    @pytest.mark.parametrize("what", SPOILERS)
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_what_a_handler_does_to_a_message_harms_no_other(
+        self, kind: str, what: str, fails: bool
+    ) -> None:
+        world, seen = ConsumerWorld(queues=1), []
+        if kind == "pop":
+            pop_service(world.brokers[2])
+            set_mode(world)
+        bodies = world.fill(6, 1)
+        done, failed = (DONE, SUSPEND) if kind == "orderly" else (SUCCESS, LATER)
+
+        def handle(messages: list[MessageExt], context: Any) -> Any:
+            (message,) = messages
+            seen.append(message.body)
+            if message.body in (b"0", b"3") and seen.count(message.body) == 1:
+                SPOILERS[what](message)
+                return failed if fails else done
+            return done
+
+        consumer = world.consumer(
+            handle,
+            orderly=kind == "orderly",
+            client_rebalance=kind != "pop",
+            pop_invisible_time=10_000,
+        )
+        world.until(lambda: {*bodies} <= {*seen} and consumer.waiting_messages == 0, 60)
+        world.network.run(20)
+        assert (consumer.waiting_messages, consumer.running_handlers) == (0, 0)
+        # What it was not spoilt for came once.
+        assert [seen.count(body) for body in (b"1", b"2", b"4", b"5")] == [1] * 4
+        world.wait(consumer.stop())
+
+    @pytest.mark.parametrize("answer", [SUCCESS, LATER])
+    @pytest.mark.parametrize("waits", [False, True])
+    def test_a_message_whose_place_is_lost_takes_no_handlers_place(
+        self, answer: Any, waits: bool
+    ) -> None:
+        world, seen = ConsumerWorld(queues=1), []
+        world.fill(6, 1)
+
+        def handle(messages: list[MessageExt], context: Any) -> Any:
+            seen.append(messages[0].body)
+            messages[0].queue_offset = []  # type: ignore[assignment]
+            if waits:
+                answered: Deferred[Any] = Deferred()
+                world.clock.callLater(0.1, answered.callback, answer)
+                return answered
+            return answer
+
+        consumer = world.consumer(handle, consume_thread_max=1)
+        world.until(lambda: len(seen) == 6, 10)
+        world.network.run(1)
+        assert consumer.running_handlers == 0
+        # There is still one who pulls, and no other.
+        world.put(b"next")
+        world.network.run(3)
+        assert seen[6:] == [b"next"]
+
+    def test_one_of_several_popped_messages_that_cannot_be_given_back_keeps_no_other(self) -> None:
+        world, seen = ConsumerWorld(queues=1), []
+        pop_service(world.brokers[2])
+        set_mode(world)
+        world.fill(6, 1)
+
+        def handle(messages: list[MessageExt], context: Any) -> Any:
+            seen.append(len(messages))
+            count_oddly(messages[0])
+            return LATER if len(seen) == 1 else SUCCESS
+
+        consumer = world.consumer(
+            handle,
+            client_rebalance=False,
+            consume_message_batch_max_size=6,
+            pop_invisible_time=10_000,
+        )
+        world.until(lambda: bool(seen), 10)
+        world.network.run(1)
+        assert consumer.waiting_messages == 0
+
+    @pytest.mark.parametrize("orderly", [False, True])
+    def test_a_handler_that_empties_bodies_is_not_starved(self, orderly: bool) -> None:
+        world, seen = ConsumerWorld(queues=1), []
+        for _ in range(40):
+            world.put(bytes(100 << 10))
+
+        def handle(messages: list[MessageExt], context: Any) -> Any:
+            seen.append(len(messages[0].body))
+            messages[0].body = b""
+            return DONE if orderly else SUCCESS
+
+        world.consumer(handle, orderly=orderly, pull_threshold_size_for_queue=1, pull_interval=10)
+        world.until(lambda: len(seen) == 40, 30)
 
     def test_a_coroutine_in_a_thread_is_told_so(self) -> None:
         world = ConsumerWorld(queues=1)

@@ -285,8 +285,15 @@ class ConcurrentConsumption:
             counts.consumes += calls
             counts.consume_rt += (began - started) * 1000
             counts.consume_ok += len(done)
-            self._outcomes.processed(queue, held, done)
+            self._processed(queue, held, done)
         return position >= total
+
+    def _processed(self, queue: MessageQueue, held: Held, messages: Sequence[MessageExt]) -> None:
+        """They are done with; one that its handler has bent so that this cannot be noted harms no other."""
+        try:
+            self._outcomes.processed(queue, held, messages)
+        except Exception:
+            log.failure("noting that messages of {queue} are processed", queue=queue)
 
     def _begin(self, run: _Run, result: Any) -> None:
         """The handler did not simply succeed at once: it goes on, or its messages need care."""
@@ -305,6 +312,13 @@ class ConcurrentConsumption:
             if self._handler.in_thread:
                 self._end(run)
             return
+        try:
+            self._settle(result, run)
+        except Exception:
+            log.failure("settling messages of {queue}", queue=run.queue)
+            self._end(run)
+
+    def _settle(self, result: object, run: _Run) -> None:
         now = self._clock.seconds()
         status, return_type, _ = self._handler.judge(result)
         if return_type is ReturnType.SUCCESS and now - run.began_s >= self._timeout_s:
@@ -318,7 +332,7 @@ class ConcurrentConsumption:
         counts.consume_ok += good
         counts.consume_failed += len(run.messages) - good
         if good:
-            self._outcomes.processed(run.queue, run.held, run.messages[:good])
+            self._processed(run.queue, run.held, run.messages[:good])
         self._give_back(run, run.messages[good:], run.context.delay_level_when_next_consume)
 
     # ------------------------------------------------------------------ what becomes of messages

@@ -212,7 +212,17 @@ class OrderlyConsumption:
             self._wake(line)
 
     def _judged(self, line: _Line, result: object) -> None:
-        """The handler has answered: commit, put back, or give up."""
+        """The handler has answered: commit, put back, or give up. Messages that it has bent so that none of it works are tried again."""
+        try:
+            self._judge(line, result)
+        except Exception:
+            log.failure("settling messages of {queue}", queue=line.queue)
+            if line.is_running:
+                line.held.put_back(line.messages)
+                self._suspend(line)
+                self._ended(line)
+
+    def _judge(self, line: _Line, result: object) -> None:
         now = self._clock.seconds()
         status, return_type, _ = self._handler.judge(result)
         if return_type is ReturnType.SUCCESS and now - line.began_s >= self._timeout_s:

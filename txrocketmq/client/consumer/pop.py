@@ -159,16 +159,32 @@ class PoppedOutcomes:
     def _now_ms(self) -> int:
         return int(self._parts.clock.seconds() * 1000)
 
+    def _is_in_time(self, message: MessageExt) -> bool:
+        """Whether nobody else can have it yet; what its handler took the receipt from comes again."""
+        try:
+            return not Receipt(message).is_over(self._now_ms())
+        except MQClientError as error:
+            self._not_settled(error)
+            return False
+
+    def _not_settled(self, error: BaseException | None) -> None:
+        if self._parts.calm.may_tell("ack"):
+            log.warn(
+                "group {group}: a message could not be acknowledged and comes again: {error}",
+                group=self._parts.group,
+                error=error,
+            )
+
     def may_begin(self, held: PopProcessQueue, messages: Sequence[MessageExt]) -> bool:
         """Not when the invisible time is over already."""
-        if not Receipt(messages[0]).is_over(self._now_ms()):
+        if self._is_in_time(messages[0]):
             return True
         held.waiting -= len(messages)
         return False
 
     def is_open(self, held: PopProcessQueue, message: MessageExt) -> bool:
         """See `concurrent.Outcomes`."""
-        if not held.dropped and not Receipt(message).is_over(self._now_ms()):
+        if not held.dropped and self._is_in_time(message):
             return True
         held.waiting -= 1
         return False
@@ -180,9 +196,8 @@ class PoppedOutcomes:
         held.waiting -= len(messages)
         if held.dropped:
             return
-        now_ms = self._now_ms()
         for message in messages:
-            if not Receipt(message).is_over(now_ms):
+            if self._is_in_time(message):
                 self.ack(message)
 
     def ack(self, message: MessageExt) -> None:
@@ -191,12 +206,7 @@ class PoppedOutcomes:
         Deferred.fromCoroutine(self._brokers.ack(message, topic)).addErrback(self._not_acked)
 
     def _not_acked(self, failure: Failure) -> None:
-        if self._parts.calm.may_tell("ack"):
-            log.warn(
-                "group {group}: a message could not be acknowledged and comes again: {reason}",
-                group=self._parts.group,
-                reason=failure.getErrorMessage(),
-            )
+        self._not_settled(failure.value)
 
     async def give_back(
         self,
@@ -208,9 +218,9 @@ class PoppedOutcomes:
         """See `concurrent.Outcomes`. What fails here comes again by itself when its invisible time is over."""
         for message in messages:
             held.waiting -= 1
-            topic = self._parts.config.with_namespace(message.topic)
-            delay_s = self._delay_s(message, delay_level)
             try:
+                topic = self._parts.config.with_namespace(message.topic)
+                delay_s = self._delay_s(message, delay_level)
                 if delay_s is None:
                     await self._brokers.ack(message, topic)
                 else:
@@ -222,6 +232,9 @@ class PoppedOutcomes:
                         group=self._parts.group,
                         error=error,
                     )
+            except Exception:
+                # One that its handler has bent, for one: those behind it are given back all the same.
+                log.failure("giving message {id} back", id=message.msg_id)
         return []
 
     def _delay_s(self, message: MessageExt, delay_level: int) -> int | None:

@@ -41,6 +41,8 @@ class ProcessQueue:
 
     def __init__(self, now_s: float) -> None:
         self._messages: dict[int, MessageExt] = {}
+        # As they came: handlers may change bodies.
+        self._sizes: dict[int, int] = {}
         self._order: deque[int] = deque()
         self._taken: dict[int, MessageExt] = {}
         self._past_highest = 0
@@ -57,7 +59,7 @@ class ProcessQueue:
 
     def put(self, messages: Sequence[MessageExt]) -> None:
         """Hold messages of a pull, in the order of their offsets. One that is held already is not held twice."""
-        held, order = self._messages, self._order
+        held, order, sizes = self._messages, self._order, self._sizes
         size = 0
         for message in messages:
             offset = message.queue_offset
@@ -68,7 +70,8 @@ class ProcessQueue:
                 insort(order, offset)
             else:
                 order.append(offset)
-            size += len(message.body)
+            sizes[offset] = length = len(message.body)
+            size += length
             self.count += 1
             if offset >= self._past_highest:
                 self._past_highest = offset + 1
@@ -83,12 +86,12 @@ class ProcessQueue:
         self.last_consume_s = now_s
         if not self._messages:
             return -1
-        pop = self._messages.pop
+        pop, size_of = self._messages.pop, self._sizes.pop
         for message in messages:
             found = pop(message.queue_offset, None)
             if found is not None:
                 self.count -= 1
-                self.size_bytes -= len(found.body)
+                self.size_bytes -= size_of(message.queue_offset)
         first = self.first_offset()
         return self._past_highest if first is None else first
 
@@ -139,18 +142,17 @@ class ProcessQueue:
             return -1
         offset = max(self._taken) + 1
         self.count -= len(self._taken)
-        self.size_bytes -= sum(len(message.body) for message in self._taken.values())
+        self.size_bytes -= sum(map(self._sizes.pop, self._taken))
         self._taken.clear()
         return offset
 
     def put_back(self, messages: Iterable[MessageExt] | None = None) -> None:
         """Taken messages (all of them unless named) shall be taken again, in their old places."""
-        back = list(self._taken.values()) if messages is None else list(messages)
-        back.sort(key=_offset_of, reverse=True)
-        for message in back:
-            offset = message.queue_offset
-            if self._taken.pop(offset, None) is not None:
-                self._messages[offset] = message
+        taken = self._taken
+        named = None if messages is None else {id(message) for message in messages}
+        for offset in sorted(taken, reverse=True):
+            if named is None or id(taken[offset]) in named:
+                self._messages[offset] = taken.pop(offset)
                 self._order.appendleft(offset)
 
     def clear(self) -> None:
@@ -158,6 +160,7 @@ class ProcessQueue:
         self._messages.clear()
         self._order.clear()
         self._taken.clear()
+        self._sizes.clear()
         self.count = self.size_bytes = self._past_highest = 0
 
     # ------------------------------------------------------------------ times
@@ -219,7 +222,3 @@ class PopProcessQueue:
             droped=self.dropped,
             last_pop_timestamp=int((self.last_pop_s + wall_offset_s) * 1000),
         )
-
-
-def _offset_of(message: MessageExt) -> int:
-    return message.queue_offset
