@@ -97,6 +97,18 @@ def test_several_groups_are_made_at_once_or_none(broker: SmallBroker, peer: Peer
     assert {"A", "B"} <= {group.group_name for group in broker.core.groups.all()}
 
 
+def test_a_group_has_no_more_retry_queues_than_a_topic_may_have(
+    broker: SmallBroker, peer: Peer
+) -> None:
+    body = json.dumps({"groupName": "A", "retryQueueNums": 65_537})
+    code, remark = refused(peer, R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body.encode())
+    assert (code, remark) == (
+        ResponseCode.INVALID_PARAMETER,
+        "retryQueueNums 65537 is more than 65536",
+    )
+    assert broker.core.groups.get("A") is None
+
+
 def test_groups_have_no_attributes_that_could_be_set(peer: Peer) -> None:
     answer = create_group(peer, "G", attributes={"+color": "red"})
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "unsupported key: color")

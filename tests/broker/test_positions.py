@@ -302,6 +302,9 @@ def test_a_topic_is_made_and_changed_on_request(broker: SmallBroker, peer: Peer)
         ({"topic": "TBW102"}, "The topic[TBW102] is conflict with system topic."),
         ({"topic": "rmq_sys_x"}, "The topic[rmq_sys_x] is conflict with system topic."),
         ({"perm": 9}, "perm 9"),
+        ({"read_queue_nums": 65_537}, "readQueueNums 65537 is none of 0 to 65536"),
+        ({"write_queue_nums": 2**31 - 1}, "writeQueueNums 2147483647 is none of 0 to 65536"),
+        ({"read_queue_nums": -1}, "readQueueNums -1 is none of 0 to 65536"),
         ({"attributes": "+queue.type=Batch"}, "value is not in set"),
     ],
 )

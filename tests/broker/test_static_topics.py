@@ -178,6 +178,13 @@ def remark_of(answer: Any, code: int = ResponseCode.SYSTEM_ERROR) -> str:
 # ----------------------------------------------------------------- one stretch
 
 
+def test_more_queues_than_any_topic_has_are_refused(world: World) -> None:
+    queues = {0: [stretch(0, 1, "broker-a", 0)]}
+    answer = world.map(world.pa, "broker-a", queues, epoch=2, count=65_537)
+    remark = remark_of(answer, ResponseCode.INVALID_PARAMETER)
+    assert remark == "readQueueNums 65537 is none of 0 to 65536"
+
+
 def test_sends_go_to_the_queue_behind_the_number(world: World) -> None:
     sent = world.pa.send(TOPIC, b"one", queue_id=0)
     assert (sent.queue_id, sent.queue_offset) == (0, 0)

@@ -163,7 +163,7 @@ def test_hours_that_never_come_are_named(hours, told):
         ("listenPort", "abc", "a whole number from 0 to 65535"),
         ("listenPort", "70000", "a whole number from 0 to 65535"),
         ("listenPort", "2", "0 or a number from 3"),
-        ("defaultTopicQueueNums", "2147483648", "a whole number from -2147483648 to 2147483647"),
+        ("defaultTopicQueueNums", "65537", "a whole number from -2147483648 to 65536"),
         ("defaultTopicQueueNums", "4.5", "a whole number"),
         ("autoCreateTopicEnable", "yes", "true or false"),
         ("brokerRole", "MASTER", "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),

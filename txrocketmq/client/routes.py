@@ -29,14 +29,13 @@ from txrocketmq.model.flags import is_readable, is_writeable, perm_text
 from txrocketmq.model.message import MessageQueue
 from txrocketmq.model.names import AUTO_CREATE_TOPIC_KEY_TOPIC, MASTER_ID
 from txrocketmq.model.route import TopicRouteData
+from txrocketmq.model.topic import MAX_QUEUES
 
 log = Logger()
 
 NEW_TOPIC_QUEUES = 4
 """Queues that a new topic gets when the sender asks for it (``defaultTopicQueueNums``)."""
 
-MAX_QUEUES = 65_536
-"""Queues of one topic on one broker; a route that names more is not believed."""
 MAX_ALL_QUEUES = 4 * MAX_QUEUES
 """Queues of one topic on all brokers together."""
 

@@ -75,6 +75,7 @@ class BrokerCoreKeys:
     default_topic_queue_nums: int = int32(
         8,
         "Most queues that an automatically created topic gets; the producer's own wish is used when lower.",
+        high=65_536,
     )
     auto_create_topic_enable: bool = flag(
         True, "Create a topic when the first message for it arrives.", important=True

@@ -10,9 +10,11 @@ import enum
 import msgspec
 
 from txrocketmq.model.bean import Bean, default, fresh
-from txrocketmq.model.flags import PERM_READ_WRITE
+from txrocketmq.model.flags import PERM_READ_WRITE, is_valid_perm
 
 DEFAULT_QUEUE_NUMS = 16
+MAX_QUEUES = 65_536
+"""Queues of one topic on one broker: more are neither made nor believed. Whatever goes through all queues would not come to an end."""
 
 
 class TopicFilterType(enum.StrEnum):
@@ -20,6 +22,16 @@ class TopicFilterType(enum.StrEnum):
 
     SINGLE_TAG = "SINGLE_TAG"
     MULTI_TAG = "MULTI_TAG"
+
+
+def topic_settings_fault(perm: int, read_queue_nums: int, write_queue_nums: int) -> str | None:
+    """Why a topic must not be like that, for a person; None when it may."""
+    if not is_valid_perm(perm):
+        return f"perm {perm} is none of 0 to 7"
+    for name, count in (("readQueueNums", read_queue_nums), ("writeQueueNums", write_queue_nums)):
+        if not 0 <= count <= MAX_QUEUES:
+            return f"{name} {count} is none of 0 to {MAX_QUEUES}"
+    return None
 
 
 class TopicConfig(Bean, kw_only=True):

@@ -32,6 +32,7 @@ from txrocketmq.model.attributes import GROUP_ATTRIBUTES, AttributeFault, apply_
 from txrocketmq.model.codes import ResponseCode
 from txrocketmq.model.group import SubscriptionGroupConfig
 from txrocketmq.model.names import group_fault
+from txrocketmq.model.topic import MAX_QUEUES
 from txrocketmq.remoting.dispatch import Reply, Request
 
 READ_BIT = 2
@@ -70,6 +71,11 @@ class GroupAdmin:
             fault = group_fault(group.group_name)
             if fault is not None:
                 raise ResponseError(ResponseCode.INVALID_PARAMETER, fault)
+            if group.retry_queue_nums > MAX_QUEUES:
+                raise ResponseError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"retryQueueNums {group.retry_queue_nums} is more than {MAX_QUEUES}",
+                )
             known = self._groups.get(group.group_name or "")
             current = None if known is None else known.attributes or {}
             try:

@@ -33,10 +33,9 @@ from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model import attributes as attrs
 from txrocketmq.model.attributes import AttributeFault, apply_change, parse_change
 from txrocketmq.model.codes import ResponseCode
-from txrocketmq.model.flags import is_valid_perm
 from txrocketmq.model.names import pop_retry_topics, topic_fault
 from txrocketmq.model.static_topic import TopicConfigAndQueueMapping
-from txrocketmq.model.topic import TopicConfig, TopicFilterType
+from txrocketmq.model.topic import TopicConfig, TopicFilterType, topic_settings_fault
 from txrocketmq.remoting.dispatch import REMARK_NO_CODE, Reply, Request
 
 
@@ -107,10 +106,9 @@ class TopicAdmin:
         if fault is not None:
             raise ResponseError(ResponseCode.INVALID_PARAMETER, fault)
         self._refuse_system_topic(name)
-        if not is_valid_perm(wanted.perm):
-            raise ResponseError(
-                ResponseCode.INVALID_PARAMETER, f"perm {wanted.perm} is none of 0 to 7"
-            )
+        fault = topic_settings_fault(wanted.perm, wanted.read_queue_nums, wanted.write_queue_nums)
+        if fault is not None:
+            raise ResponseError(ResponseCode.INVALID_PARAMETER, fault)
         if (
             not self._config.enable_mixed_message_type
             and change.get(f"+{attrs.MESSAGE_TYPE}") == attrs.MIXED

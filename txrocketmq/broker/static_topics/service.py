@@ -17,10 +17,9 @@ from txrocketmq.codec.bodies import decode_body
 from txrocketmq.codec.headers import CreateTopicRequestHeader
 from txrocketmq.errors import ResponseError
 from txrocketmq.model.codes import ResponseCode
-from txrocketmq.model.flags import is_valid_perm
 from txrocketmq.model.names import topic_fault
 from txrocketmq.model.static_topic import TopicQueueMappingDetail
-from txrocketmq.model.topic import TopicConfig, TopicFilterType
+from txrocketmq.model.topic import TopicConfig, TopicFilterType, topic_settings_fault
 from txrocketmq.remoting.dispatch import REMARK_NO_CODE, Reply, Request
 from txrocketmq.store.retention import is_hour
 
@@ -101,10 +100,9 @@ class StaticTopicService(Feature):
             raise ResponseError(
                 ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
             )
-        if not is_valid_perm(header.perm):
-            raise ResponseError(
-                ResponseCode.INVALID_PARAMETER, f"perm {header.perm} is none of 0 to 7"
-            )
+        fault = topic_settings_fault(header.perm, header.read_queue_nums, header.write_queue_nums)
+        if fault is not None:
+            raise ResponseError(ResponseCode.INVALID_PARAMETER, fault)
         detail = decode_body(TopicQueueMappingDetail, request.body)
         if detail.topic != name:
             raise ResponseError(
