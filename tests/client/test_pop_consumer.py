@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 
 from txrocketmq.client.consumer.pop import POP_DELAYS_S, PoppedOutcomes, Receipt
 from txrocketmq.errors import MQClientError
-from txrocketmq.model.message import MessageExt
+from txrocketmq.model.message import Message, MessageExt
 
 
 def popping(world: ConsumerWorld, handler: Any, name: str = "a", **settings: Any) -> Any:
@@ -38,6 +38,28 @@ class TestConsuming:
         assert info.mq_pop_table
         assert not [found for found in info.mq_table if found.topic == TOPIC]
         world.wait(consumer.stop())
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_messages_that_are_sent_on_with_all_their_properties_come(self, fails: bool) -> None:
+        world = ConsumerWorld(queues=1)
+        set_mode(world)
+        world.put(b"once popped")
+        first = Diary()
+        consumer = popping(world, first)
+        world.until(lambda: bool(first.seen))
+        world.wait(consumer.stop())
+        old = first.seen[0].properties
+        on = [Message(TOPIC, b"%d" % n, 0, {**old, "UNIQ_KEY": "%032X" % n}) for n in range(3)]
+        world.wait(world.producer().send_batch(on))
+        came: list[bytes] = []
+
+        def answer(messages: list[MessageExt], context: Any) -> Any:
+            came.append(messages[0].body)
+            return LATER if fails and came.count(messages[0].body) == 1 else SUCCESS
+
+        popping(world, answer, "b")
+        world.network.skip(60)
+        assert sorted(came) == sorted([b"0", b"1", b"2"] * (1 + fails))
 
     def test_failed_messages_come_again_after_their_delay(self) -> None:
         world = ConsumerWorld(queues=1)

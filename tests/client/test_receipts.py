@@ -66,13 +66,22 @@ def test_each_message_gets_the_start_of_its_queue_and_its_own_offset() -> None:
 
 
 def test_a_message_that_brings_its_receipt_keeps_it() -> None:
-    message = popped("T", 1, 7, POP_CK="1 2 3 4 1 b 0 9")
+    message = popped("T", 1, 7, POP_CK="7 1700 60000 3 1 b 1 7")
     message.properties[props.FIRST_POP_TIME] = "5"
     add_receipts(
         [message], header(start_offset_info="1 1 7", msg_offset_info="1 1 7"), asked(), "b"
     )
-    assert receipts([message]) == ["1 2 3 4 1 b 0 9"]
+    assert receipts([message]) == ["7 1700 60000 3 1 b 1 7"]
     assert message.properties[props.FIRST_POP_TIME] == "5"
+
+
+@pytest.mark.parametrize("old", ["7 1600 60000 3 0 b 1 7", "7 1700 60000 3 0 b 1 6", "x", "1 2"])
+def test_the_receipt_that_a_message_brings_of_an_older_pop_is_none(old: str) -> None:
+    messages = [popped("T", 1, 7, POP_CK=old), popped("T", 1, 5, POP_CK=old)]
+    messages[1].reconsume_times = 1
+    told = header(start_offset_info="0 1 6;2 1 5", msg_offset_info="0 1 7;2 1 5")
+    add_receipts(messages, told, asked(), "b")
+    assert receipts(messages) == ["6 1700 60000 3 0 b 1 7", "5 1700 60000 3 2 b 1 5"]
 
 
 def test_without_information_the_first_message_is_the_start() -> None:
@@ -96,6 +105,8 @@ def test_information_that_does_not_fit() -> None:
     for told in (
         header(start_offset_info="0 1", msg_offset_info="0 1 7"),
         header(start_offset_info="0 2 7", msg_offset_info="0 2 7"),
+        header(start_offset_info="0 1 7", msg_offset_info="0 1 7,x"),
+        header(start_offset_info="0 1 x", msg_offset_info="0 1 7"),
     ):
         with pytest.raises(BodyError, match="offset information"):
             add_receipts([popped("T", 1, 7)], told, asked(), "b")

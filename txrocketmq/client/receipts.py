@@ -11,7 +11,7 @@ groups, how often each was tried (``orderCountInfo``): items ``retry queue value
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from txrocketmq.codec.headers import (
     ChangeInvisibleTimeRequestHeader,
@@ -44,7 +44,7 @@ def topic_mark(topic: str) -> str:
 def build_receipt(
     start_offset: int,
     header: PopMessageResponseHeader | ChangeInvisibleTimeResponseHeader,
-    topic: str,
+    mark: str,
     broker_name: str,
     queue_id: int,
     offset: int,
@@ -52,7 +52,7 @@ def build_receipt(
     """The eight words."""
     return (
         f"{start_offset} {header.pop_time} {header.invisible_time} {header.revive_qid} "
-        f"{topic_mark(topic)} {broker_name} {queue_id} {offset}"
+        f"{mark} {broker_name} {queue_id} {offset}"
     )
 
 
@@ -62,9 +62,8 @@ def change_receipt(
     broker_name: str,
 ) -> str:
     """The receipt that counts after the invisible time was changed."""
-    return build_receipt(
-        asked.offset, found, asked.topic, broker_name, asked.queue_id, asked.offset
-    )
+    mark = topic_mark(asked.topic)
+    return build_receipt(asked.offset, found, mark, broker_name, asked.queue_id, asked.offset)
 
 
 def parse_queue_info(text: str | None) -> dict[str, str]:
@@ -92,6 +91,18 @@ def add_receipts(
 
     :raises BodyError: the header's fields do not fit the messages.
     """
+    try:
+        _add_receipts(messages, header, asked, broker_name)
+    except ValueError as error:
+        raise BodyError(f"pop of topic {asked.topic}: offset information: {error}") from None
+
+
+def _add_receipts(
+    messages: Sequence[MessageExt],
+    header: PopMessageResponseHeader,
+    asked: PopMessageRequestHeader,
+    broker_name: str,
+) -> None:
     starts = parse_queue_info(header.start_offset_info)
     offsets = {
         key: [int(word) for word in value.split(",")]
@@ -101,16 +112,17 @@ def add_receipts(
     found: dict[str, list[int]] = defaultdict(list)
     places = []
     for message in messages:
-        place = _place(message, asked.topic)
+        _drop_old_receipt(message, header)
+        place = _place(message, asked.topic, offsets)
         places.append(place)
         found[place[0]].append(place[3])
     first: dict[str, int] = {}
-    for message, (key, topic, queue_id, offset) in zip(messages, places, strict=True):
+    for message, (key, mark, queue_id, offset) in zip(messages, places, strict=True):
         properties = message.properties
         if not starts:
             start = first.setdefault(key, offset)
             properties[props.POP_CK] = build_receipt(
-                start, header, topic, broker_name, queue_id, offset
+                start, header, mark, broker_name, queue_id, offset
             )
         elif props.POP_CK not in properties:
             try:
@@ -121,16 +133,26 @@ def add_receipts(
                     f"pop of topic {asked.topic}: no offset information for queue {key}"
                 ) from None
             properties[props.POP_CK] = build_receipt(
-                start, header, topic, broker_name, queue_id, told
+                start, header, mark, broker_name, queue_id, told
             )
-            tries = counts.get(f"{topic_mark(topic)}@qo{queue_id}%{offset}") or counts.get(key)
+            tries = counts.get(f"{mark}@qo{queue_id}%{offset}") or counts.get(key)
             if tries and int(tries) > 0:
                 message.reconsume_times = int(tries)
         properties.setdefault(props.FIRST_POP_TIME, str(header.pop_time))
 
 
-def _place(message: MessageExt, asked_topic: str) -> tuple[str, str, int, int]:
-    """Where a message was popped: its key in the header's fields, topic, queue id, logical offset."""
+def _drop_old_receipt(message: MessageExt, header: PopMessageResponseHeader) -> None:
+    """A message that was popped elsewhere and sent on with all its properties has the receipt of then; by it nobody would get this one."""
+    words = message.properties.get(props.POP_CK, "").split(" ")
+    place = [str(message.queue_id), str(message.queue_offset)]
+    if len(words) != 8 or words[1] != str(header.pop_time) or words[6:] != place:
+        message.properties.pop(props.POP_CK, None)
+
+
+def _place(
+    message: MessageExt, asked_topic: str, offsets: Mapping[str, Sequence[int]]
+) -> tuple[str, str, int, int]:
+    """Where a message was popped: its key in the header's fields, mark of its topic, queue id, logical offset."""
     properties = message.properties
     dispatch = properties.get(props.INNER_MULTI_DISPATCH)
     if is_lmq(asked_topic) and not message.reconsume_times and dispatch:
@@ -138,8 +160,17 @@ def _place(message: MessageExt, asked_topic: str) -> tuple[str, str, int, int]:
         offsets = properties.get(props.INNER_MULTI_QUEUE_OFFSET, "").split(LMQ_DISPATCH_SEPARATOR)
         if asked_topic in queues and len(offsets) == len(queues):
             offset = int(offsets[queues.index(asked_topic)])
-            return f"{NORMAL_TOPIC}@{LMQ_QUEUE_ID}", asked_topic, LMQ_QUEUE_ID, offset
+            mark = topic_mark(asked_topic)
+            return f"{NORMAL_TOPIC}@{LMQ_QUEUE_ID}", mark, LMQ_QUEUE_ID, offset
     receipt = properties.get(props.POP_CK)
-    mark = topic_mark(message.topic) if receipt is None else receipt.split(" ")[4]
-    key = f"{mark}@{message.queue_id}"
-    return key, message.topic, message.queue_id, message.queue_offset
+    own = topic_mark(message.topic) if receipt is None else receipt.split(" ")[4]
+    marks = [own]
+    if receipt is None and own == NORMAL_TOPIC:
+        # Brokers show a retry topic's message as one of the original topic. Where its receipt was an old one, its tries tell.
+        others = (RETRY_TOPIC_V2, RETRY_TOPIC)
+        marks = [*others, own] if message.reconsume_times else [own, *others]
+    for mark in marks:
+        key = f"{mark}@{message.queue_id}"
+        if message.queue_offset in offsets.get(key, ()):
+            return key, mark, message.queue_id, message.queue_offset
+    return f"{own}@{message.queue_id}", own, message.queue_id, message.queue_offset
