@@ -49,7 +49,7 @@ class TestConsuming:
         world.until(lambda: bool(first.seen))
         world.wait(consumer.stop())
         old = first.seen[0].properties
-        on = [Message(TOPIC, b"%d" % n, 0, {**old, "UNIQ_KEY": "%032X" % n}) for n in range(3)]
+        on = [Message(TOPIC, b"%d" % n, 0, {**old, "UNIQ_KEY": f"{n:032X}"}) for n in range(3)]
         world.wait(world.producer().send_batch(on))
         came: list[bytes] = []
 

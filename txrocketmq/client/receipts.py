@@ -150,7 +150,7 @@ def _drop_old_receipt(message: MessageExt, header: PopMessageResponseHeader) -> 
 
 
 def _place(
-    message: MessageExt, asked_topic: str, offsets: Mapping[str, Sequence[int]]
+    message: MessageExt, asked_topic: str, told: Mapping[str, Sequence[int]]
 ) -> tuple[str, str, int, int]:
     """Where a message was popped: its key in the header's fields, mark of its topic, queue id, logical offset."""
     properties = message.properties
@@ -171,6 +171,6 @@ def _place(
         marks = [*others, own] if message.reconsume_times else [own, *others]
     for mark in marks:
         key = f"{mark}@{message.queue_id}"
-        if message.queue_offset in offsets.get(key, ()):
+        if message.queue_offset in told.get(key, ()):
             return key, mark, message.queue_id, message.queue_offset
     return f"{own}@{message.queue_id}", own, message.queue_id, message.queue_offset
