@@ -12,7 +12,7 @@ Names of topics and groups are those on the wire, with name space.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -243,11 +243,16 @@ class ClientApi:
             raise BrokerError(answer.code, answer.remark, address)
         header = answer.decode_header(PullMessageResponseHeader)
         messages: list[MessageExt] = []
+        following = header.next_begin_offset
         if status is PullStatus.FOUND:
-            messages = self.decode_messages(answer.body, broker_name, header.offset_delta or 0)
+            left_out: list[MessageExt] = []
+            delta = header.offset_delta or 0
+            messages = self.decode_messages(answer.body, broker_name, delta, left_out)
+            if left_out:
+                following = left_out[0].queue_offset
         return PullResult(
             status,
-            header.next_begin_offset,
+            following,
             header.min_offset,
             header.max_offset,
             header.suggest_which_broker_id,
@@ -258,11 +263,9 @@ class ClientApi:
             header.forbidden_type,
         )
 
-    def decode_messages(
-        self, body: bytes, broker_name: str = "", offset_delta: int = 0
-    ) -> list[MessageExt]:
+    def decode_messages(self, body: bytes, *more: Any) -> list[MessageExt]:
         """See `messages.decode_messages`."""
-        return decode_messages(body, self._config, broker_name, offset_delta)
+        return decode_messages(body, self._config, *more)
 
     # ----------------------------------------------------------------- pop
 

@@ -17,22 +17,37 @@ from txrocketmq.model.message import MessageExt
 log = Logger()
 
 
+MAX_PLAIN_BYTES = 8 * 1024 * 1024
+"""What the compressed bodies of one pull's answer may grow to; the messages behind are left for the next pull."""
+
+
 def decode_messages(
-    body: bytes, config: ClientConfig, broker_name: str = "", offset_delta: int = 0
+    body: bytes,
+    config: ClientConfig,
+    broker_name: str = "",
+    offset_delta: int = 0,
+    left_out: list[MessageExt] | None = None,
 ) -> list[MessageExt]:
     """The messages of an answer's body, decompressed as the configuration wants it. CRCs of bodies are not compared.
 
     :param offset_delta: added to logical offsets (static topics).
+    :param left_out: gets what is not decompressed because the bodies before it grew over `MAX_PLAIN_BYTES`. Without it all are.
     """
     # As official clients do: a body that was stored damaged must not stop its queue for ever.
     messages = decode_records(body, check_crc=False, with_body=config.decode_read_body)
     decompress = config.decode_read_body and config.decode_decompress_body
-    for message in messages:
+    grown = 0
+    for number, message in enumerate(messages):
         message.broker_name = broker_name
         if offset_delta:
             message.queue_offset += offset_delta
         if message.sys_flag & COMPRESSED_FLAG and decompress:
+            if grown >= MAX_PLAIN_BYTES and left_out is not None:
+                # A few kilobytes can stand for gigabytes, whose making would hold everything else up.
+                left_out += messages[number:]
+                return messages[:number]
             decompress_message(message)
+            grown += len(message.body)
     return messages
 
 
