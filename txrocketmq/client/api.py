@@ -245,11 +245,10 @@ class ClientApi:
         messages: list[MessageExt] = []
         following = header.next_begin_offset
         if status is PullStatus.FOUND:
-            left_out: list[MessageExt] = []
+            rest: list[MessageExt] = []
             delta = header.offset_delta or 0
-            messages = self.decode_messages(answer.body, broker_name, delta, left_out)
-            if left_out:
-                following = left_out[0].queue_offset
+            messages = self.decode_messages(answer.body, broker_name, delta, rest)
+            following = rest[0].queue_offset if rest else following
         return PullResult(
             status,
             following,
@@ -258,9 +257,7 @@ class ClientApi:
             header.suggest_which_broker_id,
             messages,
             len(answer.body),
-            header.topic_sys_flag,
-            header.group_sys_flag,
-            header.forbidden_type,
+            *(header.topic_sys_flag, header.group_sys_flag, header.forbidden_type),
         )
 
     def decode_messages(self, body: bytes, *more: Any) -> list[MessageExt]:
