@@ -16,7 +16,6 @@ from consumer_world import (
     TOPIC,
     ConsumerWorld,
     Diary,
-    queue,
     set_mode,
 )
 from pops import service as pop_service
@@ -557,40 +556,6 @@ def test_a_broker_that_talks_nonsense_for_a_while_costs_time_alone(kind: str, ga
     assert started == [None]
     world.wait(consumer.stop())
     assert not consumer.instance.running
-
-
-@pytest.mark.parametrize("lite", [False, True])
-def test_bodies_that_grow_a_thousandfold_come_in_parts(lite: bool) -> None:
-    world = ConsumerWorld(queues=1)
-    producer, sent = world.producer(), 12
-    for number in range(sent):
-        body = b"%d" % number + bytes(3 << 20)
-        world.wait(producer.send(Message(TOPIC, body), queue(0)))
-    seen: list[MessageExt] = []
-    if lite:
-        reader = lite_reader(world, "*", pull_batch_size=32)
-        parts = []
-        while len(seen) < sent:
-            parts.append(len(world.wait(reader.poll(5000).addCallback(keep(seen)))))
-    else:
-        diary = Diary()
-        consumer = world.consumer(diary, consume_message_batch_max_size=32, pull_batch_size=32)
-        world.until(lambda: len(diary.seen) >= sent, 10)
-        seen, parts = diary.seen, diary.batches
-        world.wait(consumer.stop())
-        assert world.offset("CG", 0) == sent
-    assert [(len(one.body), one.queue_offset) for one in seen] == [
-        ((3 << 20) + len(b"%d" % number), number) for number in range(sent)
-    ]
-    assert parts == [3] * 4
-
-
-def keep(seen: list[Any]) -> Any:
-    def note(found: list[Any]) -> list[Any]:
-        seen.extend(found)
-        return found
-
-    return note
 
 
 def test_a_route_without_queues_takes_nothing_away_and_more_come_back() -> None:

@@ -146,6 +146,27 @@ def test_traces_that_cannot_be_sent_harm_nobody() -> None:
     assert full.dropped == 5
 
 
+def test_traces_that_nobody_answers_are_no_more_than_may_wait() -> None:
+    asked: list[Deferred[Any]] = []
+
+    def send(message: Message) -> Deferred[Any]:
+        asked.append(Deferred())
+        return asked[-1]
+
+    dispatcher = TraceDispatcher(Clock(), send, batch_num=10)
+    for _ in range(MAX_WAITING + 30):
+        dispatcher.append(record())
+    assert 30 - 10 < dispatcher.dropped <= 30
+    sent = len(asked)
+    assert sent <= MAX_WAITING // 10 + 1
+    for answer in asked[:2]:
+        answer.callback(None)
+    for _ in range(20):
+        dispatcher.append(record())
+    assert len(asked) == sent + 2
+    assert dispatcher.dropped <= 30
+
+
 def test_consumption_is_traced_before_and_after() -> None:
     clock, sent = Clock(), Sent()
     dispatcher = TraceDispatcher(clock, sent, batch_num=2)

@@ -41,7 +41,7 @@ TRACE_GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 MAX_MESSAGE_BYTES = 128_000
 MAX_BATCH = 20
 MAX_WAITING = 2048
-"""Records that wait to be sent; further ones are dropped."""
+"""Records that wait to be sent, or for the broker's answer; further ones are dropped."""
 FLUSH_S = 5.0
 LOCAL = "LOCAL"
 DEFAULT_REGION = "DefaultRegion"
@@ -173,7 +173,8 @@ class TraceDispatcher:
         self.topic = topic or TRACE_TOPIC
         self._batch_num = max(1, min(batch_num, MAX_BATCH))
         self._waiting: deque[TraceRecord] = deque()
-        self._sending: set[Deferred[Any]] = set()
+        self._sending: dict[Deferred[Any], int] = {}
+        self._under_way = 0
         self._flushing = Periodic(clock, "sending of traces", FLUSH_S, self._flush_some)
         self.dropped = 0
 
@@ -190,7 +191,7 @@ class TraceDispatcher:
 
     def append(self, record: TraceRecord) -> None:
         """Take a record; sent when a batch is together, after 5 s at the latest."""
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting) + self._under_way >= MAX_WAITING:
             self.dropped += 1
             return
         record.group = self._plain_name(record.group)
@@ -213,25 +214,28 @@ class TraceDispatcher:
 
     def _send_records(self, records: list[TraceRecord]) -> None:
         text = ""
+        count = 0
         keys: set[str] = set()
         for record in records:
             line = encode_trace(record)
             if text and len(text) + len(line) >= MAX_MESSAGE_BYTES:
-                self._send_text(text, keys)
-                text, keys = "", set()
+                self._send_text(text, keys, count)
+                text, keys, count = "", set(), 0
             text += line
+            count += 1
             keys |= trace_keys(record)
         if text:
-            self._send_text(text, keys)
+            self._send_text(text, keys, count)
 
-    def _send_text(self, text: str, keys: set[str]) -> None:
+    def _send_text(self, text: str, keys: set[str], count: int) -> None:
         message = Message(self.topic, text.encode("utf-8", "replace"))
         message.properties[props.KEYS] = " ".join(sorted(keys))
         sending = self._send(message)
-        self._sending.add(sending)
+        self._sending[sending] = count
+        self._under_way += count
 
         def done(outcome: Any) -> None:
-            self._sending.discard(sending)
+            self._under_way -= self._sending.pop(sending)
 
         def failed(failure: Any) -> None:
             log.warn("a trace could not be sent: {error}", error=failure.value)

@@ -202,7 +202,8 @@ class ConsumerService(RoleService):
         if self._pool is None:
             self._pool = IBlockingPool(self._reactor, None)
         if self._pool is None:
-            threads = getattr(self._settings, "consume_thread_max", 1)
+            # One more than handlers may block, so that offsets can be written at any time.
+            threads = getattr(self._settings, "consume_thread_max", 0) + 1
             self._own_pool = BlockingPool(self._reactor, f"consumer-{self.group}", threads)
             self._pool = self._own_pool
         return self._pool

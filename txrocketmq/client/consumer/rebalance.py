@@ -242,6 +242,10 @@ class Rebalancer:
                     error=error,
                 )
             return False
+        except Exception:
+            # The other queues must not be begun twice for it: they are under way.
+            log.failure("beginning {queue}", queue=queue)
+            return False
         if self._stopped or queue.topic not in parts.subscriptions:
             return True
         self._locked.discard(queue)
