@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from consumer_world import SUCCESS, TOPIC, ConsumerWorld, Diary, queue
+from client_world import NAME_SERVER, ClientWorld
+from consumer_world import SUCCESS, TOPIC, ConsumerWorld, Diary, queue, set_mode
 from log_watch import is_warning, logged
-from test_bad_luck import lite_reader
+from pops import service as pop_service
+from test_bad_luck import answer_instead, lite_reader
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.logger import capturedLogs
 
@@ -15,8 +17,12 @@ from txrocketmq.client.consumer import base
 from txrocketmq.client.consumer.config import PushConfig
 from txrocketmq.client.consumer.handlers import Handler
 from txrocketmq.client.consumer.push import PushConsumer
+from txrocketmq.client.producer.producer import Producer
+from txrocketmq.codec.headers import PopMessageResponseHeader, PullMessageResponseHeader
+from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.heartbeat import ConsumeFromWhere, MessageModel
 from txrocketmq.model.message import Message, MessageExt, MessageQueue
+from txrocketmq.remoting.dispatch import Reply
 
 
 class FewThreads:
@@ -176,3 +182,62 @@ def keep(seen: list[Any]) -> Any:
         return found
 
     return note
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("push", 19), ("push", 20), ("push", 0), ("lite", 19), ("pop", 210)]
+)
+def test_a_broker_that_says_at_once_that_there_is_nothing_is_not_asked_without_rest(
+    kind: str, code: int
+) -> None:
+    world, asked = ConsumerWorld(queues=1), []
+    if kind == "pop":
+        pop_service(world.brokers[2])
+        set_mode(world)
+
+    def nothing(request: Any, handler: Any) -> Reply:
+        asked.append(world.clock.seconds())
+        if kind == "pop":
+            pop = PopMessageResponseHeader(pop_time=1, invisible_time=1, revive_qid=0, rest_num=0)
+            return Reply(code, header=pop)
+        return Reply(
+            code,
+            header=PullMessageResponseHeader(
+                suggest_which_broker_id=0,
+                next_begin_offset=request.header.queue_offset,
+                min_offset=0,
+                max_offset=10,
+            ),
+        )
+
+    codes = [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE]
+    silent = [answer_instead(world, request, nothing) for request in codes]
+    if kind == "lite":
+        reader = lite_reader(world, "*")
+    else:
+        diary = Diary()
+        world.consumer(diary, client_rebalance=kind != "pop")
+    asked.clear()
+    world.network.run(5)
+    assert 20 < len(asked) < 200
+    for active in silent:
+        active[0] = False
+    world.put(b"there")
+    if kind == "lite":
+        assert [message.body for message in world.wait(reader.poll(1000))] == [b"there"]
+    else:
+        world.until(lambda: diary.bodies == [b"there"], 1)
+
+
+def test_a_producer_that_is_not_started_opens_no_connection() -> None:
+    world = ClientWorld()
+    instance = world.instance()
+    producer = Producer(world.clock, "PG", instance=instance)
+    for asked in (
+        producer.publish_queues(TOPIC),
+        producer.request(Message(TOPIC, b"x"), timeout_ms=1000),
+        producer.recall(TOPIC, "handle"),
+    ):
+        assert "producer PG is not started" in world.outcome(asked).getErrorMessage()
+    world.network.run(1)
+    assert instance.remoting.connection(NAME_SERVER) is None

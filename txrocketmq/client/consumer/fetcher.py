@@ -143,6 +143,7 @@ class Fetcher(PullLoop):
         following = self._following(result, self.next_offset)
         if following is None:
             return
+        is_fruitless = following == self.next_offset
         self.next_offset = following
         if result.status is PullStatus.FOUND:
             messages = prepare(
@@ -158,7 +159,7 @@ class Fetcher(PullLoop):
                     messages, self.queue.topic, self._owner.config.without_namespace
                 )
                 self._owner.arrived(self, messages)
-        self._step()
+        self._go_on(self.held.last_pull_s, is_fruitless=is_fruitless)
 
     def consume(self, messages: Sequence[MessageExt]) -> None:
         """Messages were handed out."""

@@ -324,7 +324,7 @@ class QueuePopper(QueueLoop):
         if messages and self._settings.pull_interval:
             self._later(self._settings.pull_interval / 1000)
         else:
-            self._step()
+            self._go_on(asked_s, is_fruitless=not result.messages)
         if messages:
             self._deliver(self.queue, self.held, messages)
 

@@ -181,10 +181,11 @@ class QueuePuller(PullLoop):
             following = self._following(result, self.next_offset)
             if following is None:
                 return
+            is_fruitless = following == self.next_offset
             self.next_offset = following
             if not self.held.count and following >= 0:
                 self._parts.offsets.update(self.queue, following, True)
-            self._step()
+            self._go_on(asked_s, is_fruitless=is_fruitless)
 
     def _found(self, result: PullResult, asked_s: float, subscription: SubscriptionData) -> None:
         parts, held = self._parts, self.held
@@ -201,11 +202,12 @@ class QueuePuller(PullLoop):
             result.max_offset,
             self._settings.filter_hooks,
         )
+        is_fruitless = following == self.next_offset
         self.next_offset = following
         if not messages:
             if not held.count and following >= 0:
                 parts.offsets.update(self.queue, self.next_offset, True)
-            self._step()
+            self._go_on(asked_s, is_fruitless=is_fruitless)
             return
         counts.pulled += len(messages)
         if self._renames:

@@ -10,6 +10,12 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+AT_ONCE_S = 0.02
+"""An answer within this time was not held by its broker."""
+MAX_FRUITLESS = 5
+"""Answers of that kind in a row, without a message, that are followed by the next question at once."""
+FRUITLESS_S = 0.1
+
 
 class QueueLoop:
     """Steps on one queue; whoever inherits says what a step is.
@@ -22,6 +28,7 @@ class QueueLoop:
         self._timer: IDelayedCall | None = None
         self._waiting: Deferred[Any] | None = None
         self._stopped = False
+        self._fruitless = 0
         self.paused = False
 
     def start(self) -> None:
@@ -55,6 +62,18 @@ class QueueLoop:
         """Ask now, and do not wait for what was asked before."""
         if not self._stopped:
             self._forget()
+            self._step()
+
+    def _go_on(self, asked_s: float, *, is_fruitless: bool) -> None:
+        """The next step, at once; a little later where a broker says at once, again and again, that there is nothing.
+
+        :param asked_s: when the answer was asked for.
+        """
+        is_fruitless = is_fruitless and self._clock.seconds() - asked_s < AT_ONCE_S
+        self._fruitless = self._fruitless + 1 if is_fruitless else 0
+        if self._fruitless > MAX_FRUITLESS:
+            self._later(FRUITLESS_S)
+        else:
             self._step()
 
     def _later(self, seconds: float) -> None:

@@ -317,10 +317,14 @@ class Producer(RoleService):
     ) -> Deferred[SendResult]:
         return self._send_part(messages, queue)
 
-    def _check(self, message: Message) -> None:
+    def _check_running(self) -> None:
+        """Refuse what would ask servers through connections that nobody closes."""
         if self._state != "running":
             raise MQClientError(f"producer {self.group} is not started")
         self._check_thread()
+
+    def _check(self, message: Message) -> None:
+        self._check_running()
         check_message(message, self.settings.max_message_size)
         self._topics.add(message.topic)
 
@@ -386,6 +390,7 @@ class Producer(RoleService):
         return Deferred.fromCoroutine(self._request(message, timeout_ms))
 
     async def _request(self, message: Message, timeout_ms: int) -> MessageExt:
+        self._check(message)
         correlation_id = str(uuid.uuid4())
         properties = message.properties
         properties[props.CORRELATION_ID] = correlation_id
@@ -420,6 +425,7 @@ class Producer(RoleService):
         return Deferred.fromCoroutine(self._recall(topic, handle))
 
     async def _recall(self, topic: str, handle: str) -> str:
+        self._check_running()
         broker_name = parse_recall_handle(handle).broker_name
         wire_topic = self.config.with_namespace(topic)
         address = self.instance.routes.master_address(broker_name)
@@ -450,6 +456,7 @@ class Producer(RoleService):
         """The queues of a topic that may be sent to."""
 
         async def look() -> list[MessageQueue]:
+            self._check_running()
             info = await self._sender.find(self.config.with_namespace(topic))
             return [
                 MessageQueue(topic=topic, broker_name=item.broker_name, queue_id=item.queue_id)
