@@ -52,6 +52,8 @@ class RouteTable:
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[BrokerKey, LiveBroker] = {}
+        #: Who registered on which connection last: most connections that close are clients'.
+        self._on_link: dict[object, dict[BrokerKey, None]] = {}
         self._filter_servers: dict[BrokerKey, list[str]] = {}
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
 
@@ -75,7 +77,7 @@ class RouteTable:
                 id=r.broker_id,
                 previous=previous,
             )
-            self._live.pop((r.cluster, r.address), None)
+            self._forget_life((r.cluster, r.address))
             return Welcome()
         if previous is None and len(r.topics) == 1:
             self._log.warn(
@@ -128,7 +130,7 @@ class RouteTable:
         if self.drop_topics_not_named and not r.mappings:
             for topic in self._queues.topics_of(r.broker_name):
                 if topic not in r.topics:
-                    self._queues.forget(topic, (r.broker_name,))
+                    self._forget_topic(topic, (r.broker_name,))
         self._queues.curtailed.discard(r.broker_name)
         is_changed = is_first or self.is_changed(r.cluster, r.address, r.version)
         # What a command took out of the table comes back with the next registration, changed or not.
@@ -138,9 +140,10 @@ class RouteTable:
             for share in wanted.values():
                 share.perm &= ~PERM_WRITE
         self._queues.put_all(r.broker_name, wanted)
-        if is_changed:
-            for topic, mapping in r.mappings.items():
-                self._mappings.setdefault(topic, {})[mapping.bname or r.broker_name] = mapping
+        for topic, mapping in r.mappings.items():
+            name, known = mapping.bname or r.broker_name, self._mappings.setdefault(topic, {})
+            if is_changed or name not in known:
+                known[name] = mapping
 
     def _take_sign_of_life(self, r: Registration, now_ms: int) -> None:
         key = (r.cluster, r.address)
@@ -148,6 +151,8 @@ class RouteTable:
             self._report(
                 f"broker {r.broker_name} id {r.broker_id} at {r.address} of {r.cluster} registered"
             )
+        self._forget_life(key)
+        self._on_link.setdefault(r.link, {})[key] = None
         expiry_ms = DEFAULT_EXPIRY_MS if r.expiry_ms is None else r.expiry_ms
         self._live[key] = LiveBroker(
             now_ms, expiry_ms, r.version, r.link, r.broker_name, r.ha_address, r.body_mark
@@ -163,6 +168,17 @@ class RouteTable:
             return Welcome()
         master = self._live.get((r.cluster, master_address))
         return Welcome() if master is None else Welcome(master.ha_address, master_address)
+
+    def _forget_life(self, key: BrokerKey) -> bool:
+        """Whether the broker was alive."""
+        live = self._live.pop(key, None)
+        if live is None:
+            return False
+        keys = self._on_link[live.link]
+        del keys[key]
+        if not keys:
+            del self._on_link[live.link]
+        return True
 
     # ----------------------------------------------------------------- signs of life
 
@@ -199,7 +215,7 @@ class RouteTable:
     def unregister(self, cluster: str, address: str, broker_name: str) -> None:
         """Take a broker out with all that hangs on it."""
         key = (cluster, address)
-        was_live = self._live.pop(key, None) is not None
+        was_live = self._forget_life(key)
         self._filter_servers.pop(key, None)
         broker = self._brokers.get(broker_name)
         if broker is None:
@@ -212,13 +228,13 @@ class RouteTable:
             if was_first and broker.enable_acting_master:
                 self._first_member_changed(FirstMember.after_leaving(broker.broker_addrs, address))
         else:
-            self._forget_broker_name(cluster, broker_name)
+            self._forget_broker_name(broker_name)
         if was_live:
             self._report(f"broker {broker_name} at {address} of {cluster} is gone")
 
     def remove_link(self, link: object) -> None:
         """Take the brokers out that registered on a connection which is no more."""
-        for key in [key for key, live in self._live.items() if live.link is link]:
+        for key in list(self._on_link.get(link, ())):
             self._remove_key(key)
 
     def remove_expired(self, now_ms: int) -> list[object]:
@@ -242,13 +258,20 @@ class RouteTable:
         cluster, address = key
         self.unregister(cluster, address, self._live[key].broker_name)
 
-    def _forget_broker_name(self, cluster: str, broker_name: str) -> None:
+    def _forget_broker_name(self, broker_name: str) -> None:
         del self._brokers[broker_name]
-        names = self._clusters.get(cluster, {})
-        names.pop(broker_name, None)
-        if not names:
-            self._clusters.pop(cluster, None)
+        # Of all clusters: whoever takes it out need not name the one that it registered with, nor need that have been one alone.
+        for cluster in [c for c, names in self._clusters.items() if broker_name in names]:
+            del self._clusters[cluster][broker_name]
+            if not self._clusters[cluster]:
+                del self._clusters[cluster]
         self._queues.forget_broker(broker_name)
+        self._forget_mappings()
+
+    def _forget_mappings(self) -> None:
+        """What is said of logical queues goes with the last broker name that has the topic."""
+        for topic in [topic for topic in self._mappings if topic not in self._queues]:
+            del self._mappings[topic]
 
     def _close_writes_without_master(self, broker: BrokerData) -> None:
         if broker.enable_acting_master and MASTER_ID not in broker.broker_addrs:
@@ -337,8 +360,14 @@ class RouteTable:
         """Take a topic out, for the brokers of one cluster or for all."""
         if not cluster:
             self._queues.forget_topic(topic)
+            self._mappings.pop(topic, None)
         else:
-            self._queues.forget(topic, self._clusters.get(cluster, {}))
+            self._forget_topic(topic, self._clusters.get(cluster, {}))
+
+    def _forget_topic(self, topic: str, broker_names: Iterable[str]) -> None:
+        self._queues.forget(topic, broker_names)
+        if topic not in self._queues:
+            self._mappings.pop(topic, None)
 
     def wipe_write_permission(self, broker_name: str) -> int:
         """Close a broker name's topics for writing until its next changed registration; how many there are."""

@@ -29,6 +29,9 @@ class TopicQueues:
         self.curtailed: set[str] = set()
         """Broker names that lost topics to a command; what they register next is taken in whole."""
 
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._holders
+
     def put_all(self, broker_name: str, shares: Mapping[str, TopicShare]) -> None:
         """Set what a broker name has of topics. The shares belong to the table from now on."""
         if not shares:
