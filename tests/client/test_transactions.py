@@ -12,6 +12,7 @@ from twisted.logger import capturedLogs
 from txrocketmq.client.results import LocalTransactionState, SendStatus
 from txrocketmq.errors import MQClientError
 from txrocketmq.model import properties as props
+from txrocketmq.model.codes import RequestCode
 from txrocketmq.model.message import Message
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
@@ -81,6 +82,42 @@ def test_an_open_verdict_is_asked_for(world: ClientWorld) -> None:
     world.network.run(20)
     assert asked == [(b"x", message.uniq_key)] * 2
     assert bodies(world) == [b"x"]
+
+
+def test_a_check_that_takes_long_is_asked_once_and_answers_once(world: ClientWorld) -> None:
+    asked: list[Deferred[LocalTransactionState]] = []
+    verdicts: list[int] = []
+    table = world.brokers[2].dispatcher._table
+    handler, *rest = table[int(RequestCode.END_TRANSACTION)]
+
+    def note(request: Any) -> Any:
+        verdicts.append(request.header.tran_state_table_offset)
+        return handler(request)
+
+    table[int(RequestCode.END_TRANSACTION)] = (note, *rest)
+
+    def check(message: Any) -> Deferred[LocalTransactionState]:
+        asked.append(Deferred())
+        return asked[-1]
+
+    producer = world.producer(check=check)
+    world.wait(producer.send_in_transaction(Message("TopicTest", b"x"), lambda m, a: UNKNOW))
+    world.network.run(6)
+    assert len(asked) == 1
+    before = len(verdicts)
+    asked[0].callback(COMMIT)
+    world.network.run(6)
+    # It is about the copy that was asked for last.
+    assert len(verdicts) == before + 1
+    assert verdicts[-1] > 1
+    assert (bodies(world), len(asked)) == ([b"x"], 1)
+    world.wait(producer.send_in_transaction(Message("TopicTest", b"y"), lambda m, a: UNKNOW))
+    world.network.run(3)
+    assert len(asked) == 2
+    asked[1].callback(UNKNOW)
+    world.network.run(3)
+    assert len(asked) == 3
+    world.wait(producer.stop())
 
 
 def test_a_check_sees_the_body_as_it_was_sent(world: ClientWorld) -> None:

@@ -47,6 +47,8 @@ MAX_REMEMBERED = 10_000
 Verdict = LocalTransactionState | Awaitable[LocalTransactionState]
 LocalTransaction = Callable[[Message, Any], Verdict]
 Check = Callable[[MessageExt], Verdict]
+Question = tuple[CheckTransactionStateRequestHeader, str]
+"""What a broker asks, and its address."""
 
 _BITS = {
     LocalTransactionState.COMMIT_MESSAGE: TRANSACTION_COMMIT_TYPE,
@@ -91,6 +93,8 @@ class Transactions:
         """Gets a record of each verdict, where there is one."""
         self._remembered: OrderedDict[str, LocalTransactionState] = OrderedDict()
         self._asking: set[Deferred[Any]] = set()
+        # The newest question about each transaction whose check has not answered yet; None after the stop.
+        self._questions: dict[str, Question] | None = {}
 
     async def begin(self, message: Message) -> SendResult:
         """Send the half message.
@@ -200,8 +204,16 @@ class Transactions:
     def answer_check(
         self, message: MessageExt, header: CheckTransactionStateRequestHeader, address: str
     ) -> None:
-        """A broker asks; the verdict goes back when it is known."""
-        answering = Deferred.fromCoroutine(self._answer(message, header, address))
+        """A broker asks; the verdict goes back when it is known, once, to the last one who asked: each question is about a new copy of the
+        half message, and two verdicts would bring the message twice."""
+        msg_id = message.uniq_key or message.msg_id
+        if self._questions is None:
+            return
+        is_asked = msg_id in self._questions
+        self._questions[msg_id] = (header, address)
+        if is_asked:
+            return
+        answering = Deferred.fromCoroutine(self._answer(message, msg_id))
         self._asking.add(answering)
 
         def done(outcome: object) -> None:
@@ -212,18 +224,16 @@ class Transactions:
 
         answering.addBoth(done)
 
-    async def _answer(
-        self, message: MessageExt, header: CheckTransactionStateRequestHeader, address: str
-    ) -> None:
-        msg_id = message.uniq_key or message.msg_id
-        state = self._remembered.get(msg_id, LocalTransactionState.UNKNOW)
-        if state is LocalTransactionState.UNKNOW and self.check is not None:
-            try:
-                state = as_state(await call(self.check, message))
-            except CancelledError:
-                raise
-            except Exception:
-                log.failure("the check of transaction {id} failed", id=msg_id)
+    async def _answer(self, message: MessageExt, msg_id: str) -> None:
+        question = None
+        try:
+            state = await self._verdict(message, msg_id)
+        finally:
+            if self._questions is not None:
+                question = self._questions.pop(msg_id)
+        if question is None:
+            return
+        header, address = question
         answer = EndTransactionRequestHeader(
             topic=message.topic,
             producer_group=self._sender.group,
@@ -237,8 +247,21 @@ class Transactions:
         )
         await self._tell(address, answer, message, state)
 
+    async def _verdict(self, message: MessageExt, msg_id: str) -> LocalTransactionState:
+        """What is remembered, else what the check says."""
+        state = self._remembered.get(msg_id, LocalTransactionState.UNKNOW)
+        if state is LocalTransactionState.UNKNOW and self.check is not None:
+            try:
+                state = as_state(await call(self.check, message))
+            except CancelledError:
+                raise
+            except Exception:
+                log.failure("the check of transaction {id} failed", id=msg_id)
+        return state
+
     def stop(self) -> None:
-        """Give up checks that go on."""
+        """Give up checks that go on, and begin no other."""
+        self._questions = None
         for answering in list(self._asking):
             answering.cancel()
 
