@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
 import mmap
 import os
 import subprocess
@@ -457,3 +459,23 @@ def test_files_below_a_directory_are_not_read_ahead(
     disk.set_read_ahead(str(log), True)
     assert sorted(advice) == [("one", os.POSIX_FADV_NORMAL), ("two", os.POSIX_FADV_NORMAL)]
     disk.close()
+
+
+def test_a_disk_that_nobody_has_any_more_holds_no_files_open(tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    disk = RealDisk()
+    disk.create(path, 100)
+    assert disk.read_at(path, 0, 100) == bytes(100)
+    assert path in open_files()
+    del disk
+    gc.collect()
+    assert path not in open_files()
+
+
+def open_files() -> list[str]:
+    """The paths of all descriptors of this process."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return found

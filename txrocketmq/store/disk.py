@@ -184,6 +184,10 @@ class _DescriptorCache:
             for path in [path for path in self._open if path.startswith(prefix)]:
                 self._retire(self._open.pop(path))
 
+    def __del__(self) -> None:
+        # Not every owner of a disk closes it: a consumer's offsets, a tool.
+        self.drop_below("")
+
     def _retire(self, descriptor: _Descriptor) -> None:
         descriptor.dropped = True
         if descriptor.users == 0:
