@@ -97,6 +97,32 @@ def test_a_dead_broker_in_the_route_costs_a_try_and_nothing_else() -> None:
         assert result.queue.broker_name == "broker-3"
 
 
+def test_a_send_with_its_own_time_out_waits_for_no_others() -> None:
+    world = ClientWorld()
+    producer = world.producer(auto_batch=True, batch_max_delay_ms=30_000)
+    began_s = world.clock.seconds()
+    result = world.wait(producer.send(Message("T", b"x"), timeout_ms=1000))
+    assert result.status is SendStatus.SEND_OK
+    assert world.clock.seconds() - began_s < 1
+
+
+def test_whoever_waits_no_longer_until_a_send_would_go_leaves_nothing() -> None:
+    world = ClientWorld()
+    producer = world.producer(back_pressure_for_async_send_num=1)
+    sent = producer.send(Message("T", b"x"))
+    told: list[object] = []
+    waiting = [producer.when_free().addBoth(told.append) for _ in range(3)]
+    for one in waiting[:2]:
+        one.cancel()
+    assert [type(found) for found in told] == [Failure] * 2
+    assert len(producer._sender.permits._when_free) == 1
+    also = producer.when_free().addBoth(told.append)
+    waiting[2].addCallback(lambda _: also.cancel())
+    world.wait(sent)
+    assert told[2] is None
+    assert [type(found) for found in told[3:]] == [Failure]
+
+
 def test_a_silent_name_server_costs_no_more_than_the_time_of_the_send() -> None:
     world = ClientWorld()
     producer = world.producer()

@@ -91,6 +91,11 @@ class SendPermits:
         else:
             self._when_free.append(callback)
 
+    def do_not_call(self, callback: Callable[[], None]) -> None:
+        """Whoever wanted to be told when the next send would go at once waits no longer."""
+        if callback in self._when_free:
+            self._when_free.remove(callback)
+
     def call_when_idle(self, callback: Callable[[], None]) -> None:
         """Call back when nothing is in flight and nobody waits; now, if that is so."""
         if self.count or self.waiting:

@@ -204,7 +204,8 @@ class Producer(RoleService):
                 property_text(message.properties)
         except MQClientError:
             return fail()
-        if self._accumulator is not None and can_batch(message):
+        # One with a time-out of its own does not wait for others.
+        if self._accumulator is not None and timeout_ms is None and can_batch(message):
             collected = self._accumulator.add(message, queue)
             if collected is not None:
                 return collected
@@ -332,13 +333,15 @@ class Producer(RoleService):
 
     def when_free(self) -> Deferred[None]:
         """Fires as soon as a send would go at once; who sends much without waiting for results waits here."""
-        done: Deferred[None] = Deferred(lambda _: None)
+        permits = self._sender.permits
+        done: Deferred[None] = Deferred(lambda _: permits.do_not_call(free))
 
         def free() -> None:
+            # What another one does who is told may have cancelled this one.
             if not done.called:
                 done.callback(None)
 
-        self._sender.permits.call_when_free(free)
+        permits.call_when_free(free)
         return done
 
     @property
