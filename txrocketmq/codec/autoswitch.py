@@ -143,6 +143,8 @@ class MasterFrames:
         state, size, offset, epoch = _MASTER_HANDSHAKE.unpack_from(incoming.data, incoming.position)
         if state not in (HANDSHAKE, TRANSFER) or not 0 <= size <= MAX_BODY_BYTES:
             raise ProtocolError(f"a master in state {state} with {size} bytes")
+        if state == HANDSHAKE and (size > MAX_ENTRIES * _ENTRY.size or offset < 0):
+            raise ProtocolError(f"a handshake of {size} bytes for a log of {offset} bytes")
         layout = _MASTER_HANDSHAKE if state == HANDSHAKE else _MASTER_TRANSFER
         if not incoming.has(layout.size + size):
             return None

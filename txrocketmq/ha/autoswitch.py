@@ -72,21 +72,34 @@ class AutoMasterLink(MasterLink):
         except ProtocolError as error:
             self._give_up(str(error))
             return
-        offset = None
+        offset = shake = None
         for item in found:
             if isinstance(item, SlaveHandshake):
-                self._shake_hands(item)
+                if self.state is not LinkState.HANDSHAKE or offset is not None:
+                    self._give_up("it says who it is behind its reports")
+                    return
+                shake = item
             else:
+                if shake is not None and not self._shake_hands(shake):
+                    return
+                shake = None
                 # As in plain replication, only the newest one counts, but the first one says where to begin.
                 offset = item
                 if self.request_offset == NOT_YET:
                     self._took(offset)
+        if shake is not None and not self._shake_hands(shake):
+            return
         if offset is not None:
             self._took(offset)
 
-    def _shake_hands(self, found: SlaveHandshake) -> None:
+    def _shake_hands(self, found: SlaveHandshake) -> bool:
+        """A slave says it again while it waits for the answer; who does, and reads none, would have ever more of them wait here: False."""
+        if self._is_paused:
+            self._give_up("it says again who it is, and does not read the answers")
+            return False
         self.slave_id, self._from_last_file, self.is_learner = found
         self._put(encode_master_handshake(self._store.max_physical_offset(), self._epochs.entries))
+        return True
 
     def _took(self, offset: int) -> None:
         if self.slave_id == NO_HANDSHAKE:
@@ -194,11 +207,20 @@ class AutoSlaveLink(SlaveLink):
             raise ProtocolError("log came before the handshake")
         # Before its first byte is here: bytes of a term that is not noted would count as the one's before.
         if piece.epoch > self._epochs.last_epoch:
+            self._check_term(piece)
             self._epochs.append(EpochEntry(piece.epoch, piece.epoch_start))
         # A heartbeat of a master that does not know yet where to begin names no offset.
         if piece.data:
             super()._take(piece.offset, piece.data)
         self._confirmed = piece.confirm_offset
+
+    def _check_term(self, piece: Piece) -> None:
+        """What is here already was written in the terms that are noted: a newer one that began before would take their place."""
+        end = self._store.max_physical_offset()
+        if piece.epoch_start < 0 or (self._epochs.entries and piece.epoch_start < end):
+            raise ProtocolError(
+                f"term {piece.epoch} is to begin at {piece.epoch_start}, the log here goes to {end} in older ones"
+            )
 
     def _compare(self, found: MasterHandshake) -> None:
         if self.state is not LinkState.HANDSHAKE:
