@@ -145,6 +145,22 @@ def test_places_are_those_that_other_masters_have_open() -> None:
     assert chosen == found[java_hash("T/192.0.2.2:10911") % 3]
 
 
+def test_a_route_of_a_billion_queues_gives_places_that_can_be_counted() -> None:
+    names = [f"b{number:03d}" for number in range(100)]
+    route = TopicRouteData(
+        queue_datas=[
+            QueueData(broker_name="a", perm=6, write_queue_nums=2**31 - 1),
+            *(QueueData(broker_name=name, perm=6, write_queue_nums=60_000) for name in names),
+        ],
+        broker_datas=[
+            BrokerData(broker_name=name, broker_addrs={0: "192.0.2.9:1"}) for name in ("a", *names)
+        ],
+    )
+    found = places_of(route, "own")
+    assert found[0] == ("b000", 0)
+    assert len(found) == 65_536
+
+
 # ----------------------------------------------------------------- delays
 
 

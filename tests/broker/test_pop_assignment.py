@@ -201,6 +201,38 @@ def test_queues_of_all_brokers_are_divided() -> None:
     broker.stop()
 
 
+def test_a_broker_of_a_billion_queues_is_not_believed() -> None:
+    client = FakeClient()
+    broker = SmallBroker(client=client, namesrv_addr="192.0.2.7:9876")
+    member = join(broker, "c1", 1)
+    route = TopicRouteData(
+        queue_datas=[
+            QueueData(broker_name="broker-x", read_queue_nums=2**31 - 1, perm=6),
+            QueueData(broker_name="broker-b", read_queue_nums=2, perm=6),
+        ]
+    )
+    body = {
+        "clientId": "c1",
+        "consumerGroup": "G",
+        "messageModel": "CLUSTERING",
+        "strategyName": "AVG",
+        "topic": "TopicA",
+    }
+    opaque = member.tell(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
+    code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+    (asked,) = [found for found in client.asked if found.command.code == code]
+    asked.answer(body=encode_route(route, strict=False))
+    answer = member.answer(opaque)
+    assert answer is not None
+    found = json.loads(answer.body)["messageQueueAssignments"]
+    assert [(entry["messageQueue"]["brokerName"], entry["messageQueue"]["queueId"])
+            for entry in found] == [("broker-b", 0), ("broker-b", 1)]  # fmt: skip
+    for left in client.asked:
+        if not left.deferred.called:
+            left.fail()
+    broker.stop()
+
+
 # ----------------------------------------------------------------- how queues are divided
 
 

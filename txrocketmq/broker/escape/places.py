@@ -6,12 +6,14 @@ Stands for ``TopicPublishInfo`` as ``EscapeBridge`` uses it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from txrocketmq.model.flags import PERM_WRITE
 from txrocketmq.model.javahash import java_hash
 from txrocketmq.model.message import Host
 from txrocketmq.model.route import TopicRouteData
+from txrocketmq.model.topic import MAX_QUEUES
 
 
 class Place(NamedTuple):
@@ -24,19 +26,22 @@ class Place(NamedTuple):
 def places_of(route: TopicRouteData, own_name: str) -> list[Place]:
     """The queues that a topic has at other brokers, sorted by broker name: writable, and there is a master.
 
-    A slave in its master's place is shown as a master, though closed for writing.
+    A slave in its master's place is shown as a master, though closed for writing. A broker with more queues than a topic can have is not
+    believed, and of all queues so many are enough.
     """
     masters = {
         broker.broker_name for broker in route.broker_datas if broker.master_address is not None
     }
-    return [
+    places = (
         Place(queue.broker_name or "", queue_id)
         for queue in sorted(route.queue_datas, key=lambda queue: queue.broker_name or "")
         if queue.perm & PERM_WRITE
         and queue.broker_name in masters
         and queue.broker_name != own_name
+        and queue.write_queue_nums <= MAX_QUEUES
         for queue_id in range(queue.write_queue_nums)
-    ]
+    )
+    return list(islice(places, MAX_QUEUES))
 
 
 def specific_place(places: Sequence[Place], topic: str, store_host: Host) -> Place:

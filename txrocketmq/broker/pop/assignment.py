@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, cast
 
 from twisted.internet.defer import Deferred
@@ -34,6 +35,7 @@ from txrocketmq.model.heartbeat import MessageModel, MessageRequestMode
 from txrocketmq.model.message import MessageQueue
 from txrocketmq.model.names import is_lmq, is_retry_topic
 from txrocketmq.model.route import TopicRouteData
+from txrocketmq.model.topic import MAX_QUEUES
 from txrocketmq.remoting.dispatch import Reply, Request
 
 if TYPE_CHECKING:
@@ -176,12 +178,14 @@ class TopicQueues:
         if answer.code != ResponseCode.SUCCESS:
             return None
         route = decode_body(TopicRouteData, answer.body)
-        return [
+        # What a name server tells anybody may have told it.
+        queues = (
             self._queue(topic, data.broker_name or "", number)
             for data in route.queue_datas
-            if data.perm & PERM_READ
+            if data.perm & PERM_READ and data.read_queue_nums <= MAX_QUEUES
             for number in range(data.read_queue_nums)
-        ]
+        )
+        return list(islice(queues, MAX_QUEUES))
 
     @staticmethod
     def _queue(topic: str, broker_name: str, queue_id: int) -> MessageQueue:
