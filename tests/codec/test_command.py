@@ -339,6 +339,12 @@ def test_what_json_forbids_in_texts_is_read_as_in_java(written: bytes, read: str
     assert command.ext_fields == {"a": read}
 
 
+def test_a_header_of_nothing_but_control_characters_is_refused_at_once() -> None:
+    head = b'{"code":105,"remark":"' + b"\1" * 1_000_000 + b'"}'
+    with pytest.raises(ProtocolError, match="control characters"):
+        decode_command(json_frame(head))
+
+
 def test_a_map_nested_almost_too_deep_never_raises_anything_else() -> None:
     for depth in range(700, 1100, 3):
         text = b'{"extFields":{"topic":' + b"[" * depth + b"]" * depth + b"}}"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txrocketmq.codec.bodies import decode_body
-from txrocketmq.codec.fastjson import MAX_DEPTH, MAX_TEXTS, loads, standardize
+from txrocketmq.codec.fastjson import MAX_CONTROLS, MAX_DEPTH, MAX_TEXTS, loads, standardize
 from txrocketmq.errors import BodyError
 from txrocketmq.model.topic import DataVersion
 
@@ -190,8 +190,9 @@ def test_bodies_of_the_official_serializer_are_read(line: str) -> None:
         (b'{"a":{' + b'"k":{},' * 100_000, "truncated"),
         (b'"' * (2 * MAX_TEXTS + 1), "too much for the dialect"),
         (b"{0:1," + b'"k":1,' * MAX_TEXTS + b'"k":}', "too much for the dialect"),
+        (b'{"k":["' + b"\1" * MAX_CONTROLS + b'","\2"]}', "control characters in texts"),
     ],
-    ids=["cut short", "nothing but quotes", "more texts than any body has"],
+    ids=["cut short", "nothing but quotes", "more texts than any body has", "control characters"],
 )
 def test_what_would_take_long_to_be_understood_is_refused_at_once(data: bytes, words: str) -> None:
     with pytest.raises(BodyError, match=words):

@@ -304,6 +304,11 @@ GOOD_PULL = {
             "9" * 5000,
             f"'{'9' * 40}'... is not between -9223372036854775808 and 9223372036854775807",
         ),
+        (
+            "commitOffset",
+            "-" + "0" * 5000 + "9" * 30,
+            f"'-{'0' * 39}'... is not between -9223372036854775808 and 9223372036854775807",
+        ),
         ("maxMsgBytes", "many", "'many' is not a whole number"),
         ("nsd", "perhaps", "'perhaps' is neither true nor false"),
     ],
@@ -318,6 +323,14 @@ def test_a_bad_field_is_named(
         request(texts, serialize_type).decode_header(headers.PullMessageRequestHeader)
     assert caught.value.field == field
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("serialize_type", [0, 1])
+@pytest.mark.parametrize("sign", ["", "+", "-"])
+def test_zeros_before_a_number_say_nothing_however_many(sign: str, serialize_type: int) -> None:
+    texts = {**GOOD_PULL, "commitOffset": sign + "0" * 30_000 + "7"}
+    found = request(texts, serialize_type).decode_header(headers.PullMessageRequestHeader)
+    assert found.commit_offset == (-7 if sign == "-" else 7)
 
 
 @pytest.mark.parametrize("absent", ["absent", "null", "empty"])

@@ -26,7 +26,7 @@ from txrocketmq.codec import fastjson, layouts
 from txrocketmq.codec.header_codec import header_codec, quote, text_map
 from txrocketmq.codec.headers import Header, Int32
 from txrocketmq.codec.lower import lower, lower_pairs
-from txrocketmq.errors import ProtocolError
+from txrocketmq.errors import BodyError, ProtocolError
 from txrocketmq.model.codes import CURRENT_VERSION, UNKNOWN_LANGUAGE, LanguageCode
 
 __all__ = ["RemotingCommand", "decode_command", "encode_reply"]
@@ -269,6 +269,8 @@ def _decode_json(head_bytes: bytes, body: bytes) -> RemotingCommand:
         raise ProtocolError(f"the header is not JSON: {failure}") from None
     except RecursionError:
         raise ProtocolError("the header is nested too deeply") from None
+    except BodyError as failure:
+        raise ProtocolError(f"the header is {failure}") from None
     language = head.language
     if language.__class__ is str:
         language = _LANGUAGE_CODES.get(language, UNKNOWN_LANGUAGE)

@@ -21,13 +21,24 @@ import msgspec
 
 from txrocketmq.errors import BodyError
 
-__all__ = ["MAX_DEPTH", "MAX_TEXTS", "check_mendable", "loads", "mend", "standardize"]
+__all__ = [
+    "MAX_CONTROLS",
+    "MAX_DEPTH",
+    "MAX_TEXTS",
+    "check_mendable",
+    "loads",
+    "mend",
+    "standardize",
+]
 
 MAX_DEPTH = 200
 """How deep objects and lists may be nested in the dialect."""
 
 MAX_TEXTS = 500_000
 """How many texts a body in the dialect may have: a hundred thousand groups or topics, with names of members."""
+
+MAX_CONTROLS = 200_000
+"""How many control characters the texts of a body may have as they are: standard JSON has none."""
 
 # A text that does not end reaches to the end of the data: so each byte is looked at once, whatever is sent.
 _TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
@@ -42,6 +53,7 @@ _ESCAPE = re.compile(
     rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
+_CONTROLS = bytes(range(0x20))
 _CONTROL = re.compile(rb"[\0-\x1f]")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -79,14 +91,31 @@ def check_mendable(data: bytes, failure: Exception) -> None:
 
 def mend(data: bytes) -> bytes:
     """The text with U+FFFD for bytes that are not UTF-8, a question mark for half of a surrogate pair, as Java has it, and control
-    characters in texts escaped."""
+    characters in texts escaped.
+
+    :raises BodyError: there are more than `MAX_CONTROLS` of these.
+    """
     if not data.isascii():
         data = data.decode("utf-8", "replace").encode()
     if b"\\u" in data:
         data = _ESCAPE.sub(lambda found: b"?" if found[1] else found[0], data)
     if _CONTROL.search(data):
-        data = _STRING.sub(lambda text: _CONTROL.sub(_escaped, text[0]), data)
+        data = _escape_controls(data)
     return data
+
+
+def _escape_controls(data: bytes) -> bytes:
+    left = MAX_CONTROLS
+
+    def escape(text: re.Match[bytes]) -> bytes:
+        nonlocal left
+        found = text[0]
+        left -= len(found) - len(found.translate(None, _CONTROLS))
+        if left < 0:
+            raise BodyError(f"not JSON: more than {MAX_CONTROLS} control characters in texts")
+        return _CONTROL.sub(_escaped, found)
+
+    return _STRING.sub(escape, data)
 
 
 def _escaped(control: re.Match[bytes]) -> bytes:

@@ -68,8 +68,11 @@ class _Field:
         digits = text[1:] if text[:1] in ("+", "-") else text
         if not (digits.isascii() and digits.isdigit()):
             raise HeaderError(self.wire, f"{_shorten(text)} is not a whole number")
-        # 20 digits are past any Java number; longer ones are not worth converting.
-        value = int(text) if len(digits.lstrip("0")) <= 20 else high + 1
+        # 20 digits are past any Java number; longer ones are not worth converting. Nor are zeros, of which Python takes 4,300.
+        digits = digits.lstrip("0") or "0"
+        value = int(digits[:21])
+        if text[0] == "-":
+            value = -value
         if not low <= value <= high:
             raise HeaderError(self.wire, f"{_shorten(text)} is not between {low} and {high}")
         return value
