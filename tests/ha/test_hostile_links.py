@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ from txrocketmq.codec.autoswitch import (
     encode_slave_handshake,
 )
 from txrocketmq.codec.epochfile import EpochEntry
+from txrocketmq.errors import StoreError
+from txrocketmq.ha.epochs import EpochCache
+from txrocketmq.testing.disk import MemoryDisk
 
 
 @pytest.fixture
@@ -178,3 +182,22 @@ def test_a_term_that_would_begin_inside_of_what_is_here_takes_no_other_s_place(
     one.put(b"y" * 500)
     group.settle()
     assert two.log() == one.log()
+
+
+def test_a_term_that_the_disk_refuses_is_not_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    cache = EpochCache(disk, "/store/epochs")
+    cache.begin(1, 0)
+
+    def refuse(path: str, data: bytes, keep_backup: bool) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "replace_file", refuse)
+        with pytest.raises(StoreError, match="cannot be written"):
+            cache.append(EpochEntry(2, 100))
+    assert cache.entries == [EpochEntry(1, 0)]
+    assert cache.append(EpochEntry(2, 100))
+    again = EpochCache(disk, "/store/epochs")
+    again.load()
+    assert again.entries == [EpochEntry(1, 0), EpochEntry(2, 100)]

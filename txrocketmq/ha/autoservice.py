@@ -77,7 +77,8 @@ class AutoSwitchService(HaService):
     def become_master(self, epoch: int) -> None:
         """Begin a new term with this log.
 
-        :raises StoreError: the term is older than the log's last one, or the log is being cut.
+        :raises StoreError: the term is older than the log's last one, the log is being cut, or the disk refuses to note the term: this broker
+            stays what it is then, and a slave goes on following.
         """
         self._check_term(epoch)
         if self._store.is_cutting:
@@ -89,11 +90,16 @@ class AutoSwitchService(HaService):
         self._drop_links("this broker becomes master")
         self._lead_start = self._store.max_physical_offset()
         self.follower.stop()
+        try:
+            # Before anything is written in it. Where it was noted and no more, the next handshake forgets it: it has no bytes.
+            self._begin_term(epoch)
+        except StoreError:
+            self.follower.start()
+            raise
         if self.members.members <= {self.own_id}:
             self._store.set_confirm_offset(self._store.max_physical_offset())
         self._store.roles_changed(leads=True)
         self._config.broker_role = SYNC_MASTER
-        self._begin_term(epoch)
         self.members.begin()
         self._watch()
 

@@ -8,7 +8,8 @@ A master that comes back in its own term goes on with it, as long as the machine
 machine was started meanwhile the term is noted anew, from the log's end on: what replicas have beyond is perhaps not what this one will write
 there. A second file beside the first says in which run of the machine the term was led.
 
-Crash story: each file is replaced as a whole, synced, before anybody is told (they have a few lines, and change with a master).
+Crash story: each file is replaced as a whole, synced, before anybody is told (they have a few lines, and change with a master). What the disk
+refuses did not happen: a `StoreError`.
 """
 
 from __future__ import annotations
@@ -56,13 +57,16 @@ class EpochCache:
             raise StoreError(f"{self._path}: {fault}")
 
     def begin(self, epoch: int, end: int) -> None:
-        """This broker leads a term from the end of its log on, or leads it again."""
+        """This broker leads a term from the end of its log on, or leads it again.
+
+        :raises StoreError: the disk refuses; the term is noted perhaps, without any bytes.
+        """
         boot = self._disk.boot_id
         if self.last_epoch == epoch and boot and self._led_in() == f"{epoch} {boot}":
             return
         self._keep([e for e in self.entries if e.epoch < epoch and e.start_offset < end])
         self.append(EpochEntry(epoch, end))
-        self._disk.replace_file(self._path + ".led", f"{epoch} {boot}".encode(), False)
+        self._replace(self._path + ".led", f"{epoch} {boot}".encode(), False)
 
     def _led_in(self) -> str:
         path = self._path + ".led"
@@ -103,8 +107,14 @@ class EpochCache:
 
     def _keep(self, entries: list[EpochEntry]) -> None:
         if entries != self.entries:
+            self._replace(self._path, encode_epoch_file(entries), True)
             self.entries = entries
-            self._disk.replace_file(self._path, encode_epoch_file(entries), True)
+
+    def _replace(self, path: str, data: bytes, keep_backup: bool) -> None:
+        try:
+            self._disk.replace_file(path, data, keep_backup)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error}") from error
 
 
 def consistent_point(

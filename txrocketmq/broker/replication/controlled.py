@@ -172,9 +172,9 @@ class Controlled(Replication):
         self._beat()
         if ruling.master_id is None:
             ruling = await self.controllers.elect(broker_id)
-        if ruling.master_id is None or not self._is_running:
+        if ruling.master_id is None or ruling.master_address is None or not self._is_running:
             return False
-        self._obey(ruling)
+        self._take_role(ruling)
         return True
 
     async def _identity(self) -> int:
@@ -206,16 +206,22 @@ class Controlled(Replication):
             if ruling.epoch == self.master_epoch and not self.is_slave:
                 self.auto.set_members(ruling.members, ruling.change)
             return
-        own = self.auto.own_id
         try:
-            if ruling.master_id == own:
-                self._lead(ruling)
-            else:
-                self._follow_master(ruling)
+            self._take_role(ruling)
         except StoreError as error:
             self._log.error("the role in term {epoch} is not taken: {error}",
                             epoch=ruling.epoch, error=error)  # fmt: skip
-            return
+
+    def _take_role(self, ruling: Ruling) -> None:
+        """Become what a newer term says.
+
+        :raises StoreError: that cannot be; the role stays as it was.
+        """
+        own = self.auto.own_id
+        if ruling.master_id == own:
+            self._lead(ruling)
+        else:
+            self._follow_master(ruling)
         self._log.info(
             "term {epoch}: broker {master} at {address} is master, this is {own}",
             epoch=ruling.epoch,

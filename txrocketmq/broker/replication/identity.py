@@ -61,7 +61,10 @@ class IdentityFile:
         return f"{self.path}-temp"
 
     def ask(self, identity: Identity) -> None:
-        """Note an id before the controller is asked for it."""
+        """Note an id before the controller is asked for it.
+
+        :raises StoreError: the disk refuses.
+        """
         self._write(self._temporary, identity)
 
     def refused(self) -> None:
@@ -69,7 +72,10 @@ class IdentityFile:
         self._disk.remove(self._temporary)
 
     def given(self, identity: Identity) -> Identity:
-        """The controller gave the id."""
+        """The controller gave the id.
+
+        :raises StoreError: the disk refuses.
+        """
         found = identity._replace(code="")
         self._write(self.path, found)
         self._disk.remove(self._temporary)
@@ -78,4 +84,7 @@ class IdentityFile:
     def _write(self, path: str, identity: Identity) -> None:
         words = [identity.cluster, identity.name, str(identity.broker_id), identity.code]
         text = _SEPARATOR.join(words if identity.code else words[:3])
-        self._disk.replace_file(path, text.encode(), False)
+        try:
+            self._disk.replace_file(path, text.encode(), False)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error}") from error
