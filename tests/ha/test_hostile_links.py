@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from auto_network import AutoGroup, AutoReplica
-from ha_network import End, Replica, Wire
+from ha_network import End, Replica, Wire, settle
 from log_watch import logged
 from twisted.internet.protocol import Factory, Protocol
 
@@ -24,6 +24,7 @@ from txrocketmq.codec.autoswitch import (
 from txrocketmq.codec.epochfile import EpochEntry
 from txrocketmq.errors import StoreError
 from txrocketmq.ha.epochs import EpochCache
+from txrocketmq.ha.service import MAX_SLAVES
 from txrocketmq.testing.disk import MemoryDisk
 
 
@@ -201,3 +202,26 @@ def test_a_term_that_the_disk_refuses_is_not_noted(monkeypatch: pytest.MonkeyPat
     again = EpochCache(disk, "/store/epochs")
     again.load()
     assert again.entries == [EpochEntry(1, 0), EpochEntry(2, 100)]
+
+
+def test_links_that_say_nothing_keep_no_slave_away(group: AutoGroup) -> None:
+    master = Replica(group.network, group.clock, "192.0.2.1", broker_role="ASYNC_MASTER")
+    slave = Replica(group.network, group.clock, "192.0.2.2", broker_role="SLAVE")
+    master.put(b"x" * 500)
+    peers = [dial(master)[0] for _ in range(MAX_SLAVES)]
+    for peer in peers:
+        # Half of a report.
+        peer.write(bytes(4))
+    group.network.carry_all()
+    slave.follow(master)
+    settle(group.network, group.clock)
+    assert slave.log() == master.log()
+    assert [peer.is_lost for peer in peers] == [True] + [False] * (MAX_SLAVES - 1)
+    for peer in peers[1:]:
+        peer.write(bytes(4))
+    group.network.carry_all()
+    # These are slaves by all that one can see: they stay.
+    assert dial(master)[0].is_lost
+    assert len(master.ha.links) == MAX_SLAVES
+    slave.stop()
+    master.stop()

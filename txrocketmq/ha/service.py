@@ -125,7 +125,7 @@ class HaService:
         self, peer: str, write: Callable[[bytes], object], close: Callable[[str], object]
     ) -> MasterLink | None:
         """A slave connected: its link's machine; None when it is not served."""
-        if not self._is_running or len(self.links) >= MAX_SLAVES:
+        if not self._is_running or not self._has_room():
             self._log.warn(
                 "slave {peer} is refused: {count} are there", peer=peer, count=len(self.links)
             )
@@ -151,6 +151,16 @@ class HaService:
         self._watch()
         self._log.info("slave {peer} connected", peer=peer)
         return link
+
+    def _has_room(self) -> bool:
+        """Whether one more slave is served. Where all places are taken, whoever has reported nothing yet gives way, the oldest first: real
+        slaves report soon."""
+        if len(self.links) >= MAX_SLAVES:
+            silent = next((link for link in self.links if link.request_offset == NOT_YET), None)
+            if silent is not None:
+                silent.shut("it has reported nothing, and its place is needed")
+                self.slave_lost(silent, "its place is needed")
+        return len(self.links) < MAX_SLAVES
 
     @property
     def _is_fed(self) -> bool:
