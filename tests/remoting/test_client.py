@@ -224,6 +224,16 @@ def test_a_caller_waits_for_the_next_attempt_if_its_time_allows(net: Net) -> Non
     assert patient.value.code == 0
 
 
+def test_a_clock_that_is_set_back_keeps_nobody_from_trying_again(net: Net) -> None:
+    ask(net)
+    net.refuse()
+    net.reactor.rightNow -= 3600
+    outcome = ask(net)
+    peer = net.accept()
+    peer.answer(peer.received()[0])
+    assert outcome.value.code == 0
+
+
 def hammer(net: Net, seconds: int) -> list[float]:
     """A caller that asks again at once whenever it fails; the times of the attempts on a refusing port."""
     times: list[float] = []

@@ -104,6 +104,9 @@ class Link:
             reason = f"{len(self._callers)} requests wait for the connection, the limit is reached"
             return fail(RemotingTooMuchRequestError(self.address, reason))
         now = self._group.clock.seconds()
+        if self._not_before - now > self._group.limits.backoff_max_s:
+            # No wait is that long: the clock was set back.
+            self._not_before = now
         if self._attempt is None and deadline < self._not_before:
             wait_s = self._not_before - now
             return fail(
