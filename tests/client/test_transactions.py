@@ -164,6 +164,22 @@ def test_a_check_that_is_open_at_the_stop_is_no_fault(world: ClientWorld) -> Non
     assert [event for event in events if "log_failure" in event] == []
 
 
+def test_the_verdict_of_a_check_that_stops_the_producer_is_told(world: ClientWorld) -> None:
+    """As a program does that waits for its last open transaction."""
+    stopped: list[Deferred[None]] = []
+
+    def check(message: Any) -> LocalTransactionState:
+        stopped.append(producer.stop())
+        return COMMIT
+
+    producer = world.producer(check=check)
+    world.wait(producer.send_in_transaction(Message("TopicTest", b"x"), lambda m, a: UNKNOW))
+    world.network.run(5)
+    assert len(stopped) == 1
+    world.wait(stopped[0])
+    assert bodies(world) == [b"x"]
+
+
 def test_a_verdict_that_is_none_counts_as_unknown(world: ClientWorld) -> None:
     producer = world.producer(check=lambda message: ROLLBACK)
     outcome = world.wait(

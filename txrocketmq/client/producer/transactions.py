@@ -93,8 +93,9 @@ class Transactions:
         """Gets a record of each verdict, where there is one."""
         self._remembered: OrderedDict[str, LocalTransactionState] = OrderedDict()
         self._asking: set[Deferred[Any]] = set()
-        # The newest question about each transaction whose check has not answered yet; None after the stop.
-        self._questions: dict[str, Question] | None = {}
+        # The newest question about each transaction whose check has not answered yet.
+        self._questions: dict[str, Question] = {}
+        self._is_stopped = False
 
     async def begin(self, message: Message) -> SendResult:
         """Send the half message.
@@ -207,7 +208,7 @@ class Transactions:
         """A broker asks; the verdict goes back when it is known, once, to the last one who asked: each question is about a new copy of the
         half message, and two verdicts would bring the message twice."""
         msg_id = message.uniq_key or message.msg_id
-        if self._questions is None:
+        if self._is_stopped:
             return
         is_asked = msg_id in self._questions
         self._questions[msg_id] = (header, address)
@@ -225,15 +226,11 @@ class Transactions:
         answering.addBoth(done)
 
     async def _answer(self, message: MessageExt, msg_id: str) -> None:
-        question = None
         try:
             state = await self._verdict(message, msg_id)
         finally:
-            if self._questions is not None:
-                question = self._questions.pop(msg_id)
-        if question is None:
-            return
-        header, address = question
+            # Told even when the check itself stopped the producer.
+            header, address = self._questions.pop(msg_id)
         answer = EndTransactionRequestHeader(
             topic=message.topic,
             producer_group=self._sender.group,
@@ -261,7 +258,7 @@ class Transactions:
 
     def stop(self) -> None:
         """Give up checks that go on, and begin no other."""
-        self._questions = None
+        self._is_stopped = True
         for answering in list(self._asking):
             answering.cancel()
 
