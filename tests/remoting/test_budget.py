@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import pytest
 from memory_link import CLIENT, ECHO, SERVER, CountingTransport, Server, answers, bodies, request
 
 from txrocketmq.remoting.budget import Room
 from txrocketmq.remoting.limits import RemotingLimits
 from txrocketmq.remoting.protocol import RemotingProtocol, RemotingServerFactory
+from txrocketmq.remoting.transport import Outlet
 
 KIB = 1024
 
@@ -120,6 +122,28 @@ def test_peers_that_do_not_read_are_cut_when_all_together_leave_too_much() -> No
     assert first.is_aborted
     server.pass_seconds(20)
     assert not second.is_aborted
+
+
+def test_those_below_their_own_mark_are_counted_and_cut_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of a thousand peers that leave a little less than a link may have is one of those that use up the memory."""
+    monkeypatch.setattr(Outlet, "is_over_high_water", lambda outlet: False)
+    server = Server(limits=RemotingLimits(max_unsent_bytes=100 * KIB, unread_s=10))
+    links = []
+    for _ in range(3):
+        connection = server.factory.buildProtocol(CLIENT)
+        assert connection is not None
+        transport = CountingTransport(SERVER, CLIENT)
+        connection.makeConnection(transport)
+        connection.unsent_bytes = lambda: 60 * KIB  # type: ignore[method-assign]
+        connection.pauseProducing()
+        links.append((connection, transport))
+    connection, transport = links[0]
+    connection.dataReceived(request(ECHO, 1, b"is read"))
+    assert bodies(answers(transport)) == [b"is read"]
+    server.pass_seconds(20)
+    assert [transport.is_aborted for _, transport in links] == [True, True, False]
 
 
 def test_a_peer_that_reads_again_is_forgiven() -> None:

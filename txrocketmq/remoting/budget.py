@@ -87,27 +87,30 @@ class Writing(Protocol):
 
 
 class OutputBudget:
-    """Bytes that peers leave unread, counted once a sweep over those connections that are over their own mark."""
+    """Bytes that peers leave unread, counted once a sweep over those connections that are over their transport's mark.
+
+    That is 64 KiB for TCP. To wait for the higher mark of the connection itself would let many peers hold nearly as much each.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._full: dict[Writing, None] = {}
+        self._behind: dict[Writing, None] = {}
         self._unsent = 0
         self._counted_at = -1.0
 
-    def became_full(self, connection: Writing) -> None:
-        """A connection's unsent bytes passed its mark."""
-        self._full[connection] = None
+    def fell_behind(self, connection: Writing) -> None:
+        """A connection's unsent bytes passed its transport's mark."""
+        self._behind[connection] = None
 
     def drained(self, connection: Writing) -> None:
         """They are gone, or the connection is."""
-        self._full.pop(connection, None)
+        self._behind.pop(connection, None)
 
     def is_exceeded(self, now: float) -> bool:
         """Whether all unsent bytes together are too many."""
         if self._counted_at != now:
             self._counted_at = now
-            self._unsent = sum(connection.unsent_bytes() for connection in self._full)
+            self._unsent = sum(connection.unsent_bytes() for connection in self._behind)
         return self._unsent > self._limit
 
     def cut(self, connection: Writing) -> None:

@@ -40,10 +40,10 @@ class RemotingLimits:
     """Seconds that a frame may take to become whole while others wait for its memory; one that takes longer is given up."""
 
     max_unsent_bytes: int = 256 * 1024 * 1024
-    """Bytes that peers leave unread, all connections together. Beyond it, those that are over their own mark for long are cut."""
+    """Bytes that peers leave unread, all connections together. Beyond it, those that are behind for long are cut."""
 
     unread_s: float = 10
-    """Seconds after which a connection over its mark counts as not being read."""
+    """Seconds with over 64 KiB unsent, and never all gone, after which a connection counts as not being read."""
 
     max_unanswered: int = 4096
     """Requests of one peer that wait for a deferred answer (held pulls not counted); beyond it the peer is not read."""

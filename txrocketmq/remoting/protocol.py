@@ -76,7 +76,8 @@ class RemotingProtocol(Protocol):
         self._unanswered = 0
         self._output_full = False
         self._when_writable: list[Callable[[], object]] = []
-        self._full_since = 0.0
+        self._is_behind = False
+        self._behind_since = 0.0
         self._unfinished_bytes = 0
         self._unfinished_since = 0.0
         self._input_waits = False
@@ -245,19 +246,21 @@ class RemotingProtocol(Protocol):
     # ----------------------------------------------------------------- Twisted: flow control
 
     def pauseProducing(self) -> None:
-        """The transport holds more unsent bytes than its mark."""
+        """The transport holds more unsent bytes than its mark, which may be lower than ours."""
         if self._outlet.speaks_tls and not self.has_heard:
             return  # TLS before its handshake is done: to stop reading now would be the end of it
+        if not self._is_behind:
+            self._is_behind = True
+            self._behind_since = self._clock.seconds()
+            self._group.output.fell_behind(self)
         if self._outlet.is_over_high_water() and not self._output_full:
             self._output_full = True
-            self._full_since = self._clock.seconds()
-            self._group.output.became_full(self)
             if not self._halted:
                 self._halt()
 
     def resumeProducing(self) -> None:
         """All bytes are sent."""
-        self._output_full = False
+        self._output_full = self._is_behind = False
         self._group.output.drained(self)
         waiting, self._when_writable = self._when_writable, []
         for callback in waiting:
@@ -457,8 +460,8 @@ class RemotingProtocol(Protocol):
             )
             return True
         if (
-            self._output_full
-            and now - self._full_since >= limits.unread_s
+            self._is_behind
+            and now - self._behind_since >= limits.unread_s
             and group.output.is_exceeded(now)
         ):
             group.output.cut(self)
