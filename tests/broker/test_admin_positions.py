@@ -219,6 +219,16 @@ def test_a_group_is_put_where_another_one_stands(broker: SmallBroker, peer: Peer
     assert committed(peer, "H", "T", 0) == 5
 
 
+@pytest.mark.parametrize("name", ["G@broadcast", "x" * 300])
+def test_no_group_of_an_impossible_name_gets_offsets(
+    broker: SmallBroker, peer: Peer, name: str
+) -> None:
+    ten_messages(broker, peer)
+    code, _ = refused(peer, R.CLONE_GROUP_OFFSET, srcGroup="G", destGroup=name, offline=True)
+    assert code == ResponseCode.INVALID_PARAMETER
+    assert committed(peer, name, "T") is None
+
+
 def test_of_a_live_group_only_what_it_subscribes_to_is_copied(
     broker: SmallBroker, peer: Peer
 ) -> None:

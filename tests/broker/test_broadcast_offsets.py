@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from operators import Client, committed
+from operators import Client, committed, told
 from small_broker import Peer, SmallBroker
 
 from txrocketmq.broker.pull.broadcast import FROM_PROXY
-from txrocketmq.model.codes import ResponseCode
+from txrocketmq.model.codes import RequestCode, ResponseCode
 
 
 def by_proxy(peer: Peer, offset: int, client: str = "c1") -> tuple[int, int]:
@@ -89,4 +89,28 @@ def test_it_can_be_switched_off(broker: SmallBroker) -> None:
     peer = filled(broker)
     by_proxy(peer, 3)
     broker.clock.advance(5)
+    assert committed(peer, "G@broadcast", "T") is None
+
+
+def test_what_clients_of_a_deleted_topic_were_at_is_gone_with_it(broker: SmallBroker) -> None:
+    peer = filled(broker)
+    by_proxy(peer, 3, "c1")
+    broker.clock.advance(5)
+    assert committed(peer, "G@broadcast", "T") == 3
+    told(peer, RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
+    filled(broker)
+    broker.clock.advance(5)
+    assert committed(peer, "G@broadcast", "T") is None
+    # Other messages are there now: nobody passes any of them over, whether he knew the old topic or not.
+    assert by_proxy(peer, -1, "c1") == (MOVED, 0)
+    assert by_proxy(peer, -1, "c2") == (MOVED, 0)
+
+
+def test_a_group_that_goes_with_its_offsets_takes_those_of_its_broadcasting_clients(
+    broker: SmallBroker,
+) -> None:
+    peer = filled(broker)
+    by_proxy(peer, 3, "c1")
+    broker.clock.advance(5)
+    broker.core.offsets.remove_group("G")
     assert committed(peer, "G@broadcast", "T") is None

@@ -238,7 +238,7 @@ def test_many_faults_are_told_in_few_words(peer: Peer) -> None:
 def test_groups_that_may_not_be_created_leave_nothing_behind() -> None:
     broker = SmallBroker(auto_create_subscription_group=False)
     beat(broker.connect(), consumer("A"), consumer("B"), heartbeatFingerprint=7)
-    assert broker.core.handlers()["heartbeat"]._fingerprints == {}  # type: ignore[attr-defined]
+    assert not list(broker.core.consumers.groups())
     broker.stop()
 
 
@@ -312,6 +312,24 @@ def test_a_changed_fingerprint_is_noticed(peer: Peer) -> None:
 def test_a_broker_that_knows_nothing_asks_for_the_subscriptions(peer: Peer) -> None:
     answer = beat(peer, consumer(subscriptionDataSet=[]), heartbeatFingerprint=7, withoutSub=True)
     assert (answer.ext_fields or {})["IS_SUB_CHANGE"] == "true"
+
+
+def test_a_client_that_lost_its_link_is_asked_for_its_subscriptions_again(
+    broker: SmallBroker, peer: Peer
+) -> None:
+    beat(peer, consumer(), heartbeatFingerprint=7)
+    peer.close()
+    # The last member was gone, and the subscriptions with it. The client still thinks that the broker has them.
+    again = broker.connect(40_001)
+    short = consumer(subscriptionDataSet=[])
+    answer = beat(again, short, heartbeatFingerprint=7, withoutSub=True)
+    assert (answer.ext_fields or {})["IS_SUB_CHANGE"] == "true"
+    beat(again, consumer(), heartbeatFingerprint=7)
+    answer = beat(again, short, heartbeatFingerprint=7, withoutSub=True)
+    assert (answer.ext_fields or {})["IS_SUB_CHANGE"] == "false"
+    group = broker.core.consumers.get("G")
+    assert group is not None
+    assert list(group.subscriptions) == ["TopicA"]
 
 
 def test_consumers_ask_first_whether_their_filter_is_served(peer: Peer) -> None:

@@ -153,6 +153,29 @@ def test_its_faults_are_counted_and_nothing_else(world: World) -> None:
     assert int(table["recorded"]) > 0
 
 
+@pytest.mark.parametrize("figures", [5, {"a": object()}, {3: "x"}, ["abc"], "refuses"])
+def test_figures_that_are_none_leave_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, figures: Any
+) -> None:
+    def tell() -> Any:
+        if figures == "refuses":
+            refuse()
+        return figures
+
+    monkeypatch.setattr(world.recorder, "figures", tell)
+    answer = world.peer.ask(R.GET_BROKER_RUNTIME_INFO)
+    assert answer.code == 0, answer.remark
+    table = json.loads(answer.body)["table"]
+    assert table["brokerPluginFaults"] == "1"
+    assert "bootTimestamp" in table
+
+
+def test_a_plugin_that_refuses_to_stop_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    monkeypatch.setattr(world.recorder, "stop", refuse)
+    world.broker.stop()
+
+
 def test_a_send_waits_for_it_and_not_for_ever(world: World) -> None:
     waiting: list[Deferred[None]] = []
 

@@ -224,6 +224,24 @@ def test_which_topics_of_a_group_are_shown(broker: SmallBroker, peer: Peer) -> N
     assert shown(topic="U") == set()
 
 
+def test_a_topic_that_is_listed_often_is_looked_at_once(
+    broker: SmallBroker, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(peer, "T")
+    create_group(peer, "G")
+    looked: list[int] = []
+    max_offset = broker.store.max_offset
+
+    def counting(topic: str, queue_id: int) -> int:
+        looked.append(queue_id)
+        return max_offset(topic, queue_id)
+
+    monkeypatch.setattr(broker.store, "max_offset", counting)
+    stats = told(peer, R.GET_CONSUME_STATS, consumerGroup="G", topicList="T;" * 5000)
+    assert set(queues(stats["offsetTable"])) == {("T", 0)}
+    assert looked == [0]
+
+
 def test_all_groups_of_a_broker(broker: SmallBroker, peer: Peer) -> None:
     create_topic(peer, "T")
     create_topic(peer, "Ordered", order=True)

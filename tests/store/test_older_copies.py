@@ -247,3 +247,28 @@ def test_a_store_that_stops_meanwhile_asks_no_more(master: Master) -> None:
     slave.clock.advance(1)
     assert done == [None]
     assert len(master.asked) == 1
+
+
+def test_messages_that_are_not_copied_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those are that were sent before the topic was compacted."""
+    world = World()
+    world.put("a")
+    for _ in range(3):
+        outcome: Any = world.store.put_message(message(None))
+        assert outcome.is_ok
+    world.follow()
+    read: list[int] = []
+    get_message = world.store.reader.get_message
+
+    def counting(topic: str, queue_id: int, offset: int, *more: Any) -> Any:
+        read.append(offset)
+        return get_message(topic, queue_id, offset, *more)
+
+    monkeypatch.setattr(world.store.reader, "get_message", counting)
+    for _ in range(3):
+        world.follow()
+    assert read == []
+    world.put("b")
+    world.follow()
+    assert [(offset, key) for offset, key, _ in world.everything()] == [(0, "a"), (4, "b")]
+    world.stop()

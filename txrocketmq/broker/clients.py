@@ -66,6 +66,8 @@ class ConsumerGroup:
         self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
         self.members: dict[IConnection, Member] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
+        #: What a member last said of all that it subscribes to (0: heartbeats of the first version); None while none did.
+        self.fingerprint: int | None = None
         #: What the members do not agree on, in words; None when they subscribe alike.
         self.difference: str | None = None
         #: Client ids that two clients have at a time, with where they are.

@@ -56,6 +56,8 @@ class ConsumerOffsets(SavedInTurns):
         # Which keys of the table belong together, so that nobody has to look at all of them.
         self._topics_of: dict[str, dict[str, None]] = {}
         self._groups_of: dict[str, dict[str, None]] = {}
+        # Keys that are of no group by itself, as those of broadcasting clients (``topic@group@broadcast``): listed nowhere.
+        self._unlisted: dict[str, None] = {}
         self._commits = 0
         self.data_version = DataVersion(timestamp=now_ms())
         self.file = PersistedTable(files, LIGHT_FILE_NAME if light else FILE_NAME, self._encode)
@@ -181,11 +183,13 @@ class ConsumerOffsets(SavedInTurns):
     def remove_topic(self, topic: str) -> None:
         """Forget all that is known of a topic."""
         self._remove([f"{topic}{SEPARATOR}{group}" for group in self.groups_of(topic)])
+        self._remove_unlisted(lambda key: key.startswith(topic + SEPARATOR))
         self._forget(lambda key: key.startswith(topic + SEPARATOR))
 
     def remove_group(self, group: str) -> None:
         """Forget all that is known of a group."""
         self._remove([f"{topic}{SEPARATOR}{group}" for topic in self.topics_of(group)])
+        self._remove_unlisted(lambda key: SEPARATOR + group + SEPARATOR in key)
         self._forget(lambda key: key.endswith(SEPARATOR + group))
 
     def clone(self, source: str, target: str, topic: str) -> None:
@@ -203,6 +207,8 @@ class ConsumerOffsets(SavedInTurns):
         if separator and topic and group and SEPARATOR not in group:
             self._topics_of.setdefault(group, {})[topic] = None
             self._groups_of.setdefault(topic, {})[group] = None
+        else:
+            self._unlisted[key] = None
 
     def _remove(self, keys: list[str]) -> None:
         for key in keys:
@@ -217,6 +223,13 @@ class ConsumerOffsets(SavedInTurns):
                 table[owner].pop(member, None)
                 if not table[owner]:
                     del table[owner]
+            self._is_changed = True
+
+    def _remove_unlisted(self, is_doomed: Callable[[str], bool]) -> None:
+        for key in [key for key in self._unlisted if is_doomed(key)]:
+            del self._unlisted[key]
+            queues = self._table.pop(key, None)
+            self._log.warn("offsets of {key} removed: {queues}", key=key, queues=queues)
             self._is_changed = True
 
     def _forget(self, is_doomed: Callable[[str], bool]) -> None:

@@ -505,6 +505,7 @@ class BrokerCore:
         if self.config.auto_delete_unused_stats:
             self.stats.topic_deleted(topic)
         self.transactions.open.topic_deleted(topic)
+        self.pull.broadcast.topic_deleted(topic)
         for feature in self.features:
             feature.topic_deleted(topic)
 

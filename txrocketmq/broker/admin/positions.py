@@ -27,6 +27,7 @@ from txrocketmq.errors import ResponseError
 from txrocketmq.interfaces import IMessageStore
 from txrocketmq.model.codes import LanguageCode, ResponseCode
 from txrocketmq.model.message import MessageQueue
+from txrocketmq.model.names import group_fault
 from txrocketmq.remoting.dispatch import REMARK_NO_CODE, Reply, Request
 
 MAX_LONG = 2**63 - 1
@@ -178,6 +179,9 @@ class PositionAdmin:
         """CLONE_GROUP_OFFSET: let one group stand where another one stands, in one topic or in all that it consumes."""
         header = request.header
         source = header.src_group
+        fault = group_fault(header.dest_group)
+        if fault is not None:
+            raise ResponseError(ResponseCode.INVALID_PARAMETER, fault)
         wanted = (header.topic or "").strip()
         topics = [wanted] if wanted else self._offsets.topics_of(source)
         if not header.offline:

@@ -94,7 +94,7 @@ class StatsAdmin:
             name for name in (header.topic_list or "").split(TOPIC_LIST_SEPARATOR) if name.strip()
         ]
         if listed:
-            topics = listed
+            topics = list(dict.fromkeys(listed))
         elif header.topic and header.topic.strip():
             topics = self._progress.subscribed(group, [header.topic])
         else:

@@ -75,8 +75,6 @@ class HeartbeatProcessor:
         self._producers = producers
         self._now_ms = now_ms
         self.register_took: Callable[[str, int], object] = _nobody
-        # What each group's members last said they subscribe to, as a fingerprint (0: heartbeats of the first version).
-        self._fingerprints: dict[str, int] = {}
 
     def heart_beat(self, request: Request[HeartbeatRequestHeader]) -> Reply:
         """HEART_BEAT: register every group that can be read; what cannot is named, and refused alone."""
@@ -112,16 +110,19 @@ class HeartbeatProcessor:
                 continue
             if self._groups.find(name) is None:
                 continue
-            known = self._fingerprints.get(name)
+            group = self._consumers.get(name)
+            known = None if group is None else group.fingerprint
             if known is None:
-                # A broker that was restarted knows nothing: the client has to tell all again.
+                # A broker that was restarted, or had no member of the group, knows nothing: the client has to tell all again.
                 changed = changed or heartbeat.without_sub
             elif known != fingerprint:
                 changed = True
-            self._fingerprints[name] = fingerprint
             member = self._member(request, heartbeat.client_id, now_ms)
             begun_ms = self._now_ms()
             self._register(data, member, bool(fingerprint) and heartbeat.without_sub)
+            group = self._consumers.get(name)
+            if group is not None:
+                group.fingerprint = fingerprint
             self.register_took(CONSUMER_REGISTER_TIME, self._now_ms() - begun_ms)
         for producer in heartbeat.producer_data_set[:MAX_HEARTBEAT_GROUPS]:
             name = producer.group_name or ""

@@ -86,7 +86,7 @@ class Plugins(Feature):
         """See `IBrokerFeature`."""
         while self._started:
             plugin = self._started.pop()
-            self._call(plugin, plugin.stop)
+            self._tell(plugin, plugin.stop)
 
     def role_changed(self) -> None:
         """See `IBrokerFeature`."""
@@ -94,13 +94,13 @@ class Plugins(Feature):
         if leads != self._leads:
             self._leads = leads
             for plugin in self._started:
-                self._call(plugin, plugin.leads_changed, leads)
+                self._tell(plugin, plugin.leads_changed, leads)
 
     def figures(self) -> Mapping[str, str]:
         """See `IBrokerFeature`."""
         found: dict[str, str] = {}
         for plugin in self._plugins:
-            found.update(self._call(plugin, plugin.figures) or {})
+            found.update(self._tell(plugin, _figures_of, plugin) or {})
         if self.faults:
             found["brokerPluginFaults"] = str(self.faults)
         return found
@@ -112,6 +112,14 @@ class Plugins(Feature):
         except ResponseError:
             raise
         except Exception:
+            self._failed(plugin)
+            return None
+
+    def _tell(self, plugin: Any, hook: Callable[..., Any], *arguments: Any) -> Any:
+        """As `_call`, where there is nothing to refuse, or it is too late."""
+        try:
+            return self._call(plugin, hook, *arguments)
+        except ResponseError:
             self._failed(plugin)
             return None
 
@@ -170,11 +178,7 @@ class Plugins(Feature):
 
     def _sent(self, answer: Reply, view: SendView) -> Reply:
         for plugin in self._plugins:
-            try:
-                self._call(plugin, plugin.after_send, view, answer.code, answer.remark)
-            except ResponseError:
-                # It is too late to refuse.
-                self._failed(plugin)
+            self._tell(plugin, plugin.after_send, view, answer.code, answer.remark)
         return answer
 
     # ------------------------------------------------------------------ pulls
@@ -205,10 +209,7 @@ class Plugins(Feature):
             found.next_begin_offset,
         )
         for plugin in self._plugins:
-            try:
-                self._call(plugin, plugin.pulled, view)
-            except ResponseError:
-                self._failed(plugin)
+            self._tell(plugin, plugin.pulled, view)
 
 
 class _HookedSends:
@@ -238,6 +239,18 @@ class _HookedPulls:
         """See `PullProcessor.pull_message`."""
         self._plugins.asked(request)
         return self._server.pull_message(request)
+
+
+def _figures_of(plugin: Any) -> dict[str, str]:
+    """A plug-in's figures.
+
+    :raises TypeError: they are something else.
+    """
+    found = dict(plugin.figures() or {})
+    for name, value in found.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise TypeError(f"figures are texts by their names, not {name!r}: {value!r}")
+    return found
 
 
 def _send_view(request: Request[Any]) -> SendView:

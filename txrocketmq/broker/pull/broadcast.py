@@ -130,6 +130,11 @@ class BroadcastOffsets:
         if offset > client.offsets.get(header.queue_id, -1):
             client.offsets[header.queue_id] = offset
 
+    def topic_deleted(self, topic: str) -> None:
+        """Forget who was where in a topic: another one may get its name."""
+        for key in [key for key in self._groups if key[0] == topic]:
+            self._count -= len(self._groups.pop(key))
+
     def scan(self) -> None:
         """Commit the least offsets of groups, and forget clients that did not ask for long."""
         config, now_ms = self._config, self._now_ms()

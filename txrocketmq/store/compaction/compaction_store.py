@@ -267,7 +267,9 @@ class CompactionStore:
         if plain is None:
             return True
         end = plain.max_index
-        position = max(queue.end_offset, plain.min_index)
+        # Those that are left out do not count in the copy, and would be looked at for ever.
+        followed = queue.followed_to if queue.followed_to <= end else 0
+        position = max(queue.end_offset, followed, plain.min_index)
         while position < end and not queue.is_deleted:
             messages, following = await self._take(queue, position, end)
             if messages:
@@ -276,7 +278,7 @@ class CompactionStore:
                 # Either the flush is waited for, or the log cannot be read.
                 unit = plain.unit(self._table.cache, position)
                 return unit is not None and unit[0] + unit[1] > self._store.flushed_offset()
-            position = following
+            position = queue.followed_to = following
         return True
 
     async def _check(self, queue: CompactedQueue) -> None:
@@ -318,6 +320,7 @@ class CompactionStore:
         """The commit log was cut: what is copied may not be in it any more."""
         for queue in self.queues.values():
             queue.is_checked = False
+            queue.followed_to = 0
 
     async def _take(self, queue: CompactedQueue, position: int, end: int) -> tuple[list[Kept], int]:
         """Messages of the plain queue, and the offset that comes after them; only such as the commit log has on the device: what takes

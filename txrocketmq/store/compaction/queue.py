@@ -44,6 +44,7 @@ class CompactedQueue:
     :ivar checking: who finds that out.
     :ivar compacting: the run that goes on; there is one at a time.
     :ivar position: the queue offset up to which messages were compared; -1 before the first run.
+    :ivar followed_to: messages before this queue offset were looked at, and are copied or left out; 0 after a start.
     :ivar fetched_to: a slave has all that its master has before this queue offset; 0 where nobody asked.
     """
 
@@ -60,6 +61,7 @@ class CompactedQueue:
         self.queue_id = queue_id
         self.position = -1
         self.fetched_to = 0
+        self.followed_to = 0
         self._positions_path = positions_path
         self.segments: list[Segment] = []
         self.is_deleted = False
@@ -201,6 +203,7 @@ class CompactedQueue:
             return left
 
         await self._change(work)
+        self.followed_to = 0
         self.position = min(self.position, end_offset - 1)
 
     async def compact(
