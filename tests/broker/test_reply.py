@@ -229,3 +229,13 @@ def test_recorded_replies_are_passed_on_as_recorded(tag: str) -> None:
             answers += 1
     assert pushes == 2
     assert answers in (2, 3)
+
+
+def test_a_reply_brings_no_receipt_of_another_message(asker: Peer, peer: Peer) -> None:
+    text = TEXT + "POP_CK\x010 1700000000000 60000 0 0 broker-a 0 0\x02__CRC32#\x0112\x02"
+    opaque = tell_reply(peer, text)
+    pushed = confirm(asker).decode_header(ReplyMessageRequestHeader)
+    found = parse_properties(pushed.properties or "")
+    assert peer.answer(opaque) is not None
+    (stored,) = peer.pull(TOPIC).messages
+    assert not {"POP_CK", "__CRC32#"} & {*found, *stored.properties}

@@ -42,6 +42,9 @@ AnySendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 PUSH_TIMEOUT_MS = 10_000
 """How long the asking client may take to confirm (official ``Broker2Client.callClient``)."""
 
+_OF_BROKERS = (props.POP_CK, props.CRC32)
+"""Properties that no client may set, as those of sends; a receipt of another message would be taken for the one of this."""
+
 _STORED = (
     PutMessageStatus.PUT_OK,
     PutMessageStatus.FLUSH_DISK_TIMEOUT,
@@ -93,6 +96,8 @@ class ReplyService(Feature):
         if queue_id < 0:
             queue_id = randrange(topic.write_queue_nums) if topic.write_queue_nums > 0 else 0
         found = parse_properties(header.properties or "") | self._own_properties()
+        for name in _OF_BROKERS:
+            found.pop(name, None)
         asker = found.get(props.MESSAGE_REPLY_TO_CLIENT)
         pushed = self._push(request, found, asker)
         if isinstance(pushed, Deferred):
