@@ -219,6 +219,18 @@ def test_a_group_is_put_where_another_one_stands(broker: SmallBroker, peer: Peer
     assert committed(peer, "H", "T", 0) == 5
 
 
+@pytest.mark.parametrize("queue_id", [2, 2**31 - 1])
+def test_a_queue_that_the_topic_has_not_is_not_reset(
+    broker: SmallBroker, peer: Peer, queue_id: int
+) -> None:
+    ten_messages(broker, peer)
+    fields = {"topic": "T", "group": "G", "timestamp": -1, "isForce": True, "queueId": queue_id}
+    code, remark = refused(peer, RESET, b"", **fields)
+    assert code == ResponseCode.INVALID_PARAMETER
+    assert f"queueId[{queue_id}]" in remark
+    assert committed(peer, "G", "T", queue_id) is None
+
+
 @pytest.mark.parametrize("name", ["G@broadcast", "x" * 300])
 def test_no_group_of_an_impossible_name_gets_offsets(
     broker: SmallBroker, peer: Peer, name: str

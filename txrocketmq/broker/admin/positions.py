@@ -98,6 +98,13 @@ class PositionAdmin:
             raise ResponseError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
             )
+        if header.queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+            # Offsets of queues that cannot be would be kept for ever.
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}]",
+            )
         if header.queue_id >= 0:
             targets = {header.queue_id: self._target(request)}
         else:
