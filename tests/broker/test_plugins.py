@@ -207,6 +207,23 @@ def test_a_send_waits_for_it_and_not_for_ever(world: World) -> None:
     assert [message.body for message in world.peer.pull("T").messages] == [b"1", b"3"]
 
 
+def test_a_coroutine_is_waited_for_and_may_refuse(world: World) -> None:
+    free: Deferred[None] = Deferred()
+
+    async def think() -> None:
+        await free
+        refuse()
+
+    world.recorder.on_send = think
+    number = world.peer.tell(R.SEND_MESSAGE_V2, send_header("T"), b"one")
+    assert world.peer.answer(number) is None
+    free.callback(None)
+    answer = world.peer.answer(number)
+    assert answer is not None
+    assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "not today")
+    assert world.broker.store.max_physical_offset() == 0
+
+
 def test_only_those_that_are_chosen_are_called_from_start_to_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,7 +6,7 @@ between a request and its handler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, maybeDeferred
@@ -138,6 +138,9 @@ class Plugins(Feature):
         try:
             for plugin in self._plugins:
                 hook = self._call(plugin, plugin.before_send, view)
+                if isinstance(hook, Coroutine):
+                    # It would never run, and what it refuses be taken.
+                    hook = Deferred.fromCoroutine(hook)
                 if isinstance(hook, Deferred):
                     waiting.append(Deferred.fromCoroutine(self._patiently(plugin, hook)))
         except ResponseError as refused:
