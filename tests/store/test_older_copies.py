@@ -250,7 +250,7 @@ def test_a_store_that_stops_meanwhile_asks_no_more(master: Master) -> None:
 
 
 def test_messages_that_are_not_copied_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those are that were sent before the topic was compacted."""
+    """As those are that came as replies: nobody asks them for a key."""
     world = World()
     world.put("a")
     for _ in range(3):
