@@ -112,5 +112,7 @@ def test_a_group_that_goes_with_its_offsets_takes_those_of_its_broadcasting_clie
     peer = filled(broker)
     by_proxy(peer, 3, "c1")
     broker.clock.advance(5)
-    broker.core.offsets.remove_group("G")
+    told(peer, RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G", cleanOffset=True)
+    assert committed(peer, "G@broadcast", "T") is None
+    broker.clock.advance(5)
     assert committed(peer, "G@broadcast", "T") is None

@@ -511,6 +511,7 @@ class BrokerCore:
 
     def _group_deleted(self, group: str) -> None:
         self.stats.group_deleted(group)
+        self.pull.broadcast.group_deleted(group)
         for feature in self.features:
             feature.group_deleted(group)
 

@@ -135,6 +135,11 @@ class BroadcastOffsets:
         for key in [key for key in self._groups if key[0] == topic]:
             self._count -= len(self._groups.pop(key))
 
+    def group_deleted(self, group: str) -> None:
+        """Forget where the clients of a group were, so that nothing of it is committed after this."""
+        for key in [key for key in self._groups if key[1] == group]:
+            self._count -= len(self._groups.pop(key))
+
     def scan(self) -> None:
         """Commit the least offsets of groups, and forget clients that did not ask for long."""
         config, now_ms = self._config, self._now_ms()
