@@ -15,6 +15,7 @@ from txrocketmq.broker.remarks import filter_not_served
 from txrocketmq.broker.topics import Topics
 from txrocketmq.codec.bodies import (
     CheckClientRequestBody,
+    DecodedHeartbeat,
     GetConsumerListByGroupResponseBody,
     decode_body,
     decode_heartbeat,
@@ -78,20 +79,8 @@ class HeartbeatProcessor:
 
     def heart_beat(self, request: Request[HeartbeatRequestHeader]) -> Reply:
         """HEART_BEAT: register every group that can be read; what cannot is named, and refused alone."""
-        if len(request.body) > MAX_HEARTBEAT_BYTES:
-            raise ResponseError(
-                ResponseCode.SYSTEM_ERROR,
-                f"heartbeat of {len(request.body)} bytes, at most {MAX_HEARTBEAT_BYTES}",
-            )
-        decoded = decode_heartbeat(request.body)
+        decoded = _readable(request.body)
         heartbeat = decoded.heartbeat
-        if not heartbeat.client_id:
-            raise ResponseError(ResponseCode.SYSTEM_ERROR, "heartbeat without clientID")
-        if len(heartbeat.client_id) > MAX_CLIENT_ID_LENGTH:
-            raise ResponseError(
-                ResponseCode.SYSTEM_ERROR,
-                f"clientID of {len(heartbeat.client_id)} characters, at most {MAX_CLIENT_ID_LENGTH}",
-            )
         now_ms = self._now_ms()
         fingerprint = heartbeat.heartbeat_fingerprint
         changed = fingerprint == 0
@@ -221,3 +210,25 @@ class HeartbeatProcessor:
 
 def _nobody(name: str, milliseconds: int) -> None:
     return None
+
+
+def _readable(body: bytes) -> DecodedHeartbeat:
+    """What a client says of itself.
+
+    :raises ResponseError: it is too much, or from nobody.
+    """
+    if len(body) > MAX_HEARTBEAT_BYTES:
+        raise ResponseError(
+            ResponseCode.SYSTEM_ERROR,
+            f"heartbeat of {len(body)} bytes, at most {MAX_HEARTBEAT_BYTES}",
+        )
+    decoded = decode_heartbeat(body)
+    client_id = decoded.heartbeat.client_id
+    if not client_id:
+        raise ResponseError(ResponseCode.SYSTEM_ERROR, "heartbeat without clientID")
+    if len(client_id) > MAX_CLIENT_ID_LENGTH:
+        raise ResponseError(
+            ResponseCode.SYSTEM_ERROR,
+            f"clientID of {len(client_id)} characters, at most {MAX_CLIENT_ID_LENGTH}",
+        )
+    return decoded
