@@ -79,7 +79,7 @@ class HeartbeatProcessor:
 
     def heart_beat(self, request: Request[HeartbeatRequestHeader]) -> Reply:
         """HEART_BEAT: register every group that can be read; what cannot is named, and refused alone."""
-        decoded = _readable(request.body)
+        decoded, client_id = _readable(request.body)
         heartbeat = decoded.heartbeat
         now_ms = self._now_ms()
         fingerprint = heartbeat.heartbeat_fingerprint
@@ -106,7 +106,7 @@ class HeartbeatProcessor:
                 changed = changed or heartbeat.without_sub
             elif known != fingerprint:
                 changed = True
-            member = self._member(request, heartbeat.client_id, now_ms)
+            member = self._member(request, client_id, now_ms)
             begun_ms = self._now_ms()
             self._register(data, member, bool(fingerprint) and heartbeat.without_sub)
             group = self._consumers.get(name)
@@ -121,7 +121,7 @@ class HeartbeatProcessor:
                     f"at most {MAX_PRODUCER_GROUP_LENGTH}"
                 )
             elif name and self._config.enable_register_producer:
-                member = self._member(request, heartbeat.client_id, now_ms)
+                member = self._member(request, client_id, now_ms)
                 begun_ms = self._now_ms()
                 self._producers.register(name, member)
                 self.register_took(PRODUCER_REGISTER_TIME, self._now_ms() - begun_ms)
@@ -212,8 +212,8 @@ def _nobody(name: str, milliseconds: int) -> None:
     return None
 
 
-def _readable(body: bytes) -> DecodedHeartbeat:
-    """What a client says of itself.
+def _readable(body: bytes) -> tuple[DecodedHeartbeat, str]:
+    """What a client says of itself, and its id.
 
     :raises ResponseError: it is too much, or from nobody.
     """
@@ -231,4 +231,4 @@ def _readable(body: bytes) -> DecodedHeartbeat:
             ResponseCode.SYSTEM_ERROR,
             f"clientID of {len(client_id)} characters, at most {MAX_CLIENT_ID_LENGTH}",
         )
-    return decoded
+    return decoded, client_id
