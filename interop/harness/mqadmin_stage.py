@@ -159,9 +159,18 @@ class Stage:
             self.names["single"], "single", 1, "queue", queue=0, size=64, tags=["only"], keys=True
         )
         self.names["unique_id"] = sent.sent[0].msg_id
+        self._wait_sender()
         self._live = self._stack.enter_context(self._consumer("live", persist_offset_ms=500))
         self._live.wait_assigned(QUEUES)
         self.names["client"] = self._admin.consumer_ids(self.names["live"])[0]
+
+    def _wait_sender(self) -> None:
+        """The broker knows the producer: one whose first message was late beats half a minute later."""
+        words = ("producerConnection", "-g", self.names["sender"], "-t", self.names["orders"])
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while _EXCEPTION.search(shown := self._admin.command(*words)["output"]):
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.2)
 
     def _consumer(self, group: str, **settings: Any) -> PushConsumer:
         return PushConsumer(
