@@ -18,6 +18,7 @@ from .cluster import Cluster
 from .jvm import LINES
 from .mqadmin_text import Masks, Record, parse
 from .puppet import Puppet
+from .waiting import wait_until
 
 CLUSTER_NAME = "InteropCluster"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
@@ -167,10 +168,11 @@ class Stage:
     def _wait_sender(self) -> None:
         """The broker knows the producer: one whose first message was late beats half a minute later."""
         words = ("producerConnection", "-g", self.names["sender"], "-t", self.names["orders"])
-        deadline = time.monotonic() + PATIENCE_MS / 1000
-        while _EXCEPTION.search(shown := self._admin.command(*words)["output"]):
-            assert time.monotonic() < deadline, shown
-            time.sleep(0.2)
+        wait_until(
+            lambda: not _EXCEPTION.search(self._admin.command(*words)["output"]),
+            "the broker knows the producer",
+            pause_s=0.2,
+        )
 
     def _consumer(self, group: str, **settings: Any) -> PushConsumer:
         return PushConsumer(
@@ -218,11 +220,12 @@ class Stage:
 
     def wait_retry_position(self) -> None:
         """The live group has a position in its retry topic, too: clients report it when their first long pull came back."""
-        deadline = time.monotonic() + PATIENCE_MS / 1000
         retry = f"%RETRY%{self.names['live']}"
-        while retry not in [row[0] for row in self._admin.consume_offsets(self.names["live"])]:
-            assert time.monotonic() < deadline, f"no position in {retry}"
-            time.sleep(0.2)
+        wait_until(
+            lambda: retry in [row[0] for row in self._admin.consume_offsets(self.names["live"])],
+            f"a position in {retry}",
+            pause_s=0.2,
+        )
 
     def fresh_figures(self) -> None:
         """Each topic has got a message within the last minute, and the broker counted it, which it does every ten seconds."""

@@ -42,7 +42,8 @@ def join(broker: SmallBroker, client_id: str, port: int, topic: str = "TopicA") 
     return peer
 
 
-def assigned(peer: Peer, client_id: str, topic: str = "TopicA", **fields: str) -> Any:
+def question(client_id: str, topic: str = "TopicA", **fields: str) -> bytes:
+    """Which queues of a topic are a client's?"""
     body = {
         "clientId": client_id,
         "consumerGroup": "G",
@@ -51,7 +52,12 @@ def assigned(peer: Peer, client_id: str, topic: str = "TopicA", **fields: str) -
         "topic": topic,
         **fields,
     }
-    answer = peer.ask(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
+    return json.dumps(body).encode()
+
+
+def assigned(peer: Peer, client_id: str, topic: str = "TopicA", **fields: str) -> Any:
+    body = question(client_id, topic, **fields)
+    answer = peer.ask(RequestCode.QUERY_ASSIGNMENT, None, body)
     assert answer.code == 0
     found = json.loads(answer.body).get("messageQueueAssignments")
     if found is None:
@@ -161,14 +167,7 @@ def test_queues_of_all_brokers_are_divided() -> None:
         code = RequestCode.GET_ROUTEINFO_BY_TOPIC
         return [found for found in client.asked if found.command.code == code]
 
-    body = {
-        "clientId": "c1",
-        "consumerGroup": "G",
-        "messageModel": "CLUSTERING",
-        "strategyName": "AVG",
-        "topic": "TopicA",
-    }
-    opaque = member.tell(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
+    opaque = member.tell(RequestCode.QUERY_ASSIGNMENT, None, question("c1"))
     (first,) = asked()
     first.fail()
     first, second = asked()
@@ -184,13 +183,13 @@ def test_queues_of_all_brokers_are_divided() -> None:
     assert len(assigned(member, "c1")) == 3
     assert len(asked()) == 2
     pass_time(broker, 31)
-    opaque = member.tell(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
+    opaque = member.tell(RequestCode.QUERY_ASSIGNMENT, None, question("c1"))
     asked()[-1].fail()
     asked()[-1].fail()
     answer = member.answer(opaque)
     assert answer is not None
     assert len(json.loads(answer.body)["messageQueueAssignments"]) == 3
-    opaque = member.tell(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
+    opaque = member.tell(RequestCode.QUERY_ASSIGNMENT, None, question("c1"))
     asked()[-1].answer(code=ResponseCode.TOPIC_NOT_EXIST)
     answer = member.answer(opaque)
     assert answer is not None
@@ -211,14 +210,7 @@ def test_a_broker_of_a_billion_queues_is_not_believed() -> None:
             QueueData(broker_name="broker-b", read_queue_nums=2, perm=6),
         ]
     )
-    body = {
-        "clientId": "c1",
-        "consumerGroup": "G",
-        "messageModel": "CLUSTERING",
-        "strategyName": "AVG",
-        "topic": "TopicA",
-    }
-    opaque = member.tell(RequestCode.QUERY_ASSIGNMENT, None, json.dumps(body).encode())
+    opaque = member.tell(RequestCode.QUERY_ASSIGNMENT, None, question("c1"))
     code = RequestCode.GET_ROUTEINFO_BY_TOPIC
     (asked,) = [found for found in client.asked if found.command.code == code]
     asked.answer(body=encode_route(route, strict=False))
