@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -279,11 +280,6 @@ class ReviveQueue:
             self._due = [entry for entry in self._due if points.get(entry[2].key) is entry[2]]
             heapify(self._due)
 
-    def _pause(self) -> Deferred[None]:
-        paused: Deferred[None] = Deferred()
-        self._clock.callLater(0, paused.callback, None)
-        return paused
-
     # ----------------------------------------------------------------- reading
 
     async def _read(self) -> bool:
@@ -306,7 +302,7 @@ class ReviveQueue:
                 self.next_offset = max(found.next_begin_offset, asked + 1)
             reads += 1
             if reads % READS_OF_A_TURN == 0:
-                await self._pause()
+                await deferLater(self._clock, 0)
         return self._is_running
 
     def _read_record(self, message: MessageExt, offset: int) -> None:
@@ -363,7 +359,7 @@ class ReviveQueue:
                 heappush(self._due, (now_ms + RETRY_MS - GRACE_MS, place, point))
             revived += 1
             if revived % REVIVED_OF_A_TURN == 0:
-                await self._pause()
+                await deferLater(self._clock, 0)
 
     async def _revive_point(self, point: Point) -> bool:
         """Let the messages of a check point come again; whether it is done."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -107,7 +109,7 @@ class PopService(Feature):
             core.now_ms,
             self._free,
             self._block_changed,
-            self._pause,
+            partial(deferLater, core.clock, 0),
         )
         chance = self.chance = random.Random()
         subscriptions = Subscriptions(config, core.consumers, core.groups, core.filters)
@@ -302,11 +304,6 @@ class PopService(Feature):
             self._block_changed(key)
         else:
             self._free(key)
-
-    def _pause(self) -> Deferred[None]:
-        paused: Deferred[None] = Deferred()
-        self._clock.callLater(0, paused.callback, None)
-        return paused
 
     def _newest_record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
         """The record of a message that just arrived, None where it is not at hand."""

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -156,9 +157,7 @@ class TransactionChecks:
 
     def pause(self) -> Deferred[None]:
         """Let others have their turn."""
-        paused: Deferred[None] = Deferred()
-        self._clock.callLater(0, paused.callback, None)
-        return paused
+        return deferLater(self._clock, 0)
 
 
 class Round:
